@@ -184,3 +184,21 @@ func TestContributingCompiles(t *testing.T) {
 		t.Errorf("go build: %v\n%s", err, out)
 	}
 }
+
+// A test waits for an event, or with bounded.Until for what tells nobody. It sleeps where time is what it is about: a fault that
+// lasts, a peer that is slow. Then the line says so. Below synctest no time passes.
+func TestSleepsSayWhatFor(t *testing.T) {
+	sleeps := regexp.MustCompile(`\btime\.Sleep\(`)
+	for path, text := range sources(t) {
+		if !strings.HasSuffix(path, "_test.go") || path == "habits_test.go" || strings.Contains(text, `"testing/synctest"`) {
+			continue
+		}
+		n := 0
+		for line := range strings.Lines(text) {
+			n++
+			if sleeps.MatchString(line) && (strings.HasPrefix(strings.TrimSpace(line), "for ") || !strings.Contains(line, " // ")) {
+				t.Errorf("%s:%d: time.Sleep without a word about what takes this time; to wait for something use a channel or bounded.Until", path, n)
+			}
+		}
+	}
+}

@@ -54,18 +54,14 @@ func plainEtcd(t *testing.T) (at string, kill func()) {
 		_ = cmd.Wait()
 	})
 	t.Cleanup(end)
-	for late := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	bounded.Until(t, patience, "an answer of etcd at "+urls[0], func() bool {
 		answer, err := http.Get(urls[0] + "/health")
-		if err == nil {
-			answer.Body.Close()
-			if answer.StatusCode == http.StatusOK {
-				break
-			}
+		if err != nil {
+			return false
 		}
-		if time.Now().After(late) {
-			t.Fatalf("etcd at %s does not answer: %v", urls[0], err)
-		}
-	}
+		answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
 	return strings.TrimPrefix(urls[0], "http://"), end
 }
 

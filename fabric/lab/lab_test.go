@@ -413,7 +413,7 @@ func leaks(t *testing.T, i *Info, of ...string) []string {
 			c.Close()
 			// They leave when their neighbour's address is known, by this NIC or by another one.
 			left := make([]uint64, len(ports))
-			for end := time.Now().Add(5 * time.Second); slices.Max(left) < packets && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			bounded.Holds(t, 5*time.Second, func() bool {
 				after, err := i.counters(ports)
 				if err != nil {
 					t.Fatal(err)
@@ -421,7 +421,8 @@ func leaks(t *testing.T, i *Info, of ...string) []string {
 				for k := range left {
 					left[k] = after[k] - before[k]
 				}
-			}
+				return slices.Max(left) >= packets
+			})
 			if left[r] < packets/2 { // what is not a test's is a few
 				out = append(out, ports[r])
 			}

@@ -16,8 +16,9 @@ type recorder struct {
 	log []string
 }
 
-func (r *recorder) Helper()        {}
-func (r *recorder) Cleanup(func()) {}
+func (r *recorder) Helper()                           {}
+func (r *recorder) Cleanup(func())                    {}
+func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,14 +67,9 @@ func TestAGuard(t *testing.T) {
 	if err := cmd.Wait(); err == nil || !r.failed() {
 		t.Errorf("%v; it failed: %v", err, r.failed())
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // between looks
-		pids, lines := Of(mark)
-		if len(pids) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("left: %q", lines)
-		}
+	if !Holds(t, 10*time.Second, func() bool { pids, _ := Of(mark); return len(pids) == 0 }) {
+		_, lines := Of(mark)
+		t.Errorf("left: %q", lines)
 	}
 }
 
@@ -116,5 +112,21 @@ func TestDirThatIsWrittenTo(t *testing.T) {
 	})
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("%s: %v", dir, err)
+	}
+}
+
+func TestUntil(t *testing.T) {
+	looks := 0
+	Until(t, time.Minute, "a third look", func() bool { looks++; return looks == 3 })
+	if looks != 3 {
+		t.Errorf("%d looks, want 3", looks)
+	}
+	if Holds(t, 20*time.Millisecond, func() bool { return false }) {
+		t.Error("what never holds held")
+	}
+	r := &recorder{TB: t}
+	Until(r, 20*time.Millisecond, "what never comes", func() bool { return r.failed() })
+	if !r.failed() {
+		t.Error("a wait that was in vain is no failure")
 	}
 }

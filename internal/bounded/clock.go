@@ -1,7 +1,10 @@
 package bounded
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -86,4 +89,37 @@ func atEnd(t testing.TB, f func(context.Context)) {
 		cancel()
 		<-done
 	})
+}
+
+// Until waits for something that tells nobody when it happens, such as a counter or a state of /proc, by looking again and again.
+// The test ends when it does not happen within limit. What tells is waited for by a channel instead.
+func Until(t testing.TB, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	if !Holds(t, limit, holds) {
+		t.Fatalf("waited %v for: %s", limit, what)
+	}
+}
+
+// Holds is Until for tests that have more to say about what did not happen.
+func Holds(t testing.TB, limit time.Duration, holds func() bool) bool {
+	t.Helper()
+	over := After(t, limit)
+	for pause := 100 * time.Microsecond; !holds(); pause = min(pause+pause/8, 10*time.Millisecond) {
+		select {
+		case <-over:
+			return holds()
+		case <-time.After(pause):
+		}
+	}
+	return true
+}
+
+// Stopped says whether a process has stopped, as SIGSTOP makes it do a moment later. One that is gone has not.
+func Stopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	i := bytes.LastIndexByte(stat, ')') // of the command's name, which may hold anything
+	return i >= 0 && i+2 < len(stat) && stat[i+2] == 'T'
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/launch"
 	"github.com/weft-fabric/weft/run/train/model"
 	"go.uber.org/goleak"
@@ -214,9 +215,7 @@ func TestDecodeIsLate(t *testing.T) {
 		r, err = c.Ask(ctx, text, 6, Stream)
 		done <- err
 	}()
-	for c.Status().Asked == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	bounded.Until(t, 20*time.Second, "a request", func() bool { return c.Status().Asked > 0 })
 	if err := c.Signal("d0", syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -248,12 +247,10 @@ func TestDecodeStaysSilent(t *testing.T) {
 		c.order(c.workers[1], order{Do: "drop", ID: 1 << 30, Prompt: make([]byte, 100)})
 	}
 	// It was killed for that, and another is in its place.
-	for c.Status().Workers[1].Restarts == 0 || !c.Status().Workers[1].Live {
-		if ctx.Err() != nil {
-			t.Fatal("a worker that reads nothing is not replaced")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	bounded.Until(t, 20*time.Second, "another worker in place of one that reads nothing", func() bool {
+		w := c.Status().Workers[1]
+		return w.Restarts > 0 && w.Live
+	})
 }
 
 func TestRefuses(t *testing.T) {

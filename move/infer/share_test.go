@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/move/kv"
 )
 
@@ -71,10 +72,8 @@ func TestPrefixesAreShared(t *testing.T) {
 	}
 	stored := func(n int64) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); c.Status().Cache.Stored < n; time.Sleep(2 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("the cache has %+v", c.Status().Cache)
-			}
+		if !bounded.Holds(t, 20*time.Second, func() bool { return c.Status().Cache.Stored >= n }) {
+			t.Fatalf("the cache has %+v", c.Status().Cache)
 		}
 	}
 	if r := ask(0, Stream); r.Shared != 0 {

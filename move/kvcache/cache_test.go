@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/move/kv"
 	"github.com/weft-fabric/weft/run/ckpt/blob"
 	"go.uber.org/goleak"
@@ -73,14 +74,10 @@ func small(t *testing.T, change func(*Options)) *Cache {
 // settle waits until nothing waits for disk or store.
 func settle(t *testing.T, c *Cache) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if s := c.Stat(); s.Waiting == 0 && s.Tenants[0].InUse == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("blocks still wait for the disk")
-		}
-	}
+	bounded.Until(t, 20*time.Second, "no block waits for the disk", func() bool {
+		s := c.Stat()
+		return s.Waiting == 0 && s.Tenants[0].InUse == 0
+	})
 }
 
 // put stores the last block of a path.
@@ -329,9 +326,7 @@ func TestStore(t *testing.T) {
 			}
 		}
 		settle(t, x)
-		for end := time.Now().Add(25 * time.Second); x.Stat().Counters.Packed+x.Stat().Counters.Raced < 2 &&
-			time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
+		bounded.Until(t, 25*time.Second, "two packs", func() bool { return x.Stat().Counters.Packed+x.Stat().Counters.Raced >= 2 })
 	}
 	if store.created != 2 || b.Stat().Counters.Raced != 2 {
 		t.Errorf("%d packs created, %d were there", store.created, b.Stat().Counters.Raced)
@@ -417,11 +412,7 @@ func TestPeers(t *testing.T) {
 	}
 	wait := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("waited for: ", what)
-			}
-		}
+		bounded.Until(t, 20*time.Second, what, ok)
 	}
 	wait("b knows five blocks of a", func() bool { return b.Stat().Peers[0].Blocks == 5 })
 	if w, err := b.Match(ctx, "default", Path{Keys: path(3, 7)}); err != nil || len(w) != 5 || w[4] != AtPeer {
@@ -713,7 +704,7 @@ func BenchmarkDirectory(b *testing.B) {
 			b.Fatal(err)
 		}
 		for name := a.tenants["default"].name(h); !other.peers[0].has(name); {
-			time.Sleep(20 * time.Microsecond)
+			time.Sleep(20 * time.Microsecond) // between looks
 		}
 	}
 	b.ReportMetric(float64(other.Stat().Peers[0].Bytes)/float64(b.N), "bytes/block")
@@ -730,11 +721,7 @@ func TestPeerWithLongerBlocks(t *testing.T) {
 	if err := put(a, "default", path(3, 1), long); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); b.Stat().Peers[0].Blocks != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("b does not know a's block")
-		}
-	}
+	bounded.Until(t, 20*time.Second, "b knows a's block", func() bool { return b.Stat().Peers[0].Blocks == 1 })
 	for i := range 4 {
 		got, where, err := get(ctx, b, "default", path(3, 1))
 		if err != nil || where != AtPeer || !bytes.Equal(got, long) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/move/kv"
 	"github.com/weft-fabric/weft/move/xfer"
 	"github.com/zeebo/xxh3"
@@ -207,10 +208,8 @@ func TestMovesUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for end := time.Now().Add(25 * time.Second); c.Stat().Tenants[0].InUse != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d blocks stay locked", c.Stat().Tenants[0].InUse)
-		}
+	if !bounded.Holds(t, 25*time.Second, func() bool { return c.Stat().Tenants[0].InUse == 0 }) {
+		t.Fatalf("%d blocks stay locked", c.Stat().Tenants[0].InUse)
 	}
 }
 
@@ -225,11 +224,7 @@ func TestPeersMove(t *testing.T) {
 	if err := put(a, "default", path(3, 1), data); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); b.Stat().Peers[0].Blocks != 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("b does not know a's block")
-		}
-	}
+	bounded.Until(t, 20*time.Second, "b knows a's block", func() bool { return b.Stat().Peers[0].Blocks == 1 })
 	got, where, err := get(ctx, b, "default", path(3, 1))
 	if err != nil || where != AtPeer || !bytes.Equal(got, data) {
 		t.Fatal(where, err)

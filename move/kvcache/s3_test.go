@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/store"
 	"github.com/weft-fabric/weft/run/ckpt/blob"
 )
@@ -37,10 +38,8 @@ func TestObjectStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for end := time.Now().Add(20 * time.Second); c.Stat().Counters.Packed+c.Stat().Counters.Raced < 2; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("the packs were not written: %+v", c.Stat().Counters)
-			}
+		if !bounded.Holds(t, 20*time.Second, func() bool { return c.Stat().Counters.Packed+c.Stat().Counters.Raced >= 2 }) {
+			t.Fatalf("the packs were not written: %+v", c.Stat().Counters)
 		}
 		written += c.Stat().Counters.Packed
 		there += c.Stat().Counters.Raced
@@ -180,10 +179,8 @@ func TestObjectStoreFaults(t *testing.T) {
 		c := open()
 		front.set(how)
 		fill(c)
-		for end := time.Now().Add(20 * time.Second); count(c.Stat().Counters) == 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: %+v", how, c.Stat().Counters)
-			}
+		if !bounded.Holds(t, 20*time.Second, func() bool { return count(c.Stat().Counters) > 0 }) {
+			t.Fatalf("%s: %+v", how, c.Stat().Counters)
 		}
 		if !read(c, 0) {
 			t.Errorf("%s: a block left memory", how)
@@ -192,10 +189,8 @@ func TestObjectStoreFaults(t *testing.T) {
 	front.set("")
 	c := open()
 	fill(c)
-	for end := time.Now().Add(20 * time.Second); c.Stat().Counters.Packed == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the pack was not written: %+v", c.Stat().Counters)
-		}
+	if !bounded.Holds(t, 20*time.Second, func() bool { return c.Stat().Counters.Packed > 0 }) {
+		t.Fatalf("the pack was not written: %+v", c.Stat().Counters)
 	}
 	hurt := 0
 	for _, how := range []string{"500", "503", "expired", "silent", "slow", "short", "flipped"} {

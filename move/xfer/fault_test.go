@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // Wrong descriptors and wrong use are errors of their own kind, before anything is sent.
@@ -369,9 +371,7 @@ func TestReclaim(t *testing.T) {
 			<-sick.in
 			if path == "unix" {
 				// The target must have heard of it, too.
-				for len(theirs.landings()) == 0 {
-					time.Sleep(time.Millisecond) // between looks at the region
-				}
+				bounded.Until(t, 20*time.Second, "the target to hear of it", func() bool { return len(theirs.landings()) > 0 })
 			}
 			if err := theirs.Reclaim(ctx, 0, 10); err != nil {
 				t.Fatal(err)
@@ -519,11 +519,9 @@ func TestResume(t *testing.T) {
 				}
 				// Break every connection twice while it moves.
 				for k := range 2 {
-					for q.Poll().State < Moving && !q.Poll().State.Over() {
-						time.Sleep(100 * time.Microsecond) // between looks at the state
-					}
+					bounded.Until(t, 20*time.Second, "bytes that move", func() bool { s := q.Poll().State; return s >= Moving || s.Over() })
 					if k == 1 {
-						time.Sleep(time.Duration(round) * time.Millisecond)
+						time.Sleep(time.Duration(round) * time.Millisecond) // so that it breaks elsewhere in each round
 					}
 					l := p.link("tcp")
 					l.mu.Lock()
@@ -617,9 +615,7 @@ func TestPeerGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-sick.in
-			for len(b.names["theirs"].landings()) == 0 {
-				time.Sleep(time.Millisecond) // between looks at the region
-			}
+			bounded.Until(t, 20*time.Second, "the target to hear of it", func() bool { return len(b.names["theirs"].landings()) > 0 })
 			began := time.Now()
 			a.Close()
 			if err := q.Wait(ctx); !errors.Is(err, ErrClosed) {

@@ -15,16 +15,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 // until looks at a condition until it holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 30*time.Second {
-			t.Fatal("waited half a minute for: " + what)
-		}
-	}
+	bounded.Until(t, 30*time.Second, what, holds)
 }
 
 func guestOf(t *testing.T, a *Agent, id ID) *guest {
@@ -168,9 +166,7 @@ func sourceUsedAgain(t *testing.T, timeout time.Duration) bool {
 	}
 	noise(mine.Bytes(), 9) // it is the user's again
 	leave()
-	for began := time.Now(); in.land.reason() != errLanded && time.Since(began) < 300*time.Millisecond; {
-		time.Sleep(time.Millisecond) // between looks
-	}
+	bounded.Holds(t, 300*time.Millisecond, func() bool { return in.land.reason() == errLanded })
 	g.mu.Unlock()
 	n, err := b.NextNotice(ctx)
 	if err != nil || n.Err == nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/transport/auth"
 	"github.com/weft-fabric/weft/run/transport/record"
 	"github.com/weft-fabric/weft/run/transport/ucx"
@@ -141,15 +142,11 @@ func TestFenceBeforeTheChecksum(t *testing.T) {
 		}
 		read <- err
 	}()
-	ctx := limit(t)
-	for inside := false; !inside; time.Sleep(time.Millisecond) { // between looks
-		if ctx.Err() != nil {
-			t.Fatal("nobody reads the slice")
-		}
+	bounded.Until(t, 20*time.Second, "somebody who reads the slice", func() bool {
 		l.mu.Lock()
-		inside = l.inner > 0
-		l.mu.Unlock()
-	}
+		defer l.mu.Unlock()
+		return l.inner > 0
+	})
 	closed := make(chan struct{})
 	go func() {
 		l.close(ErrCancelled)

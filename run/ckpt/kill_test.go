@@ -189,7 +189,7 @@ func TestKilledAtRandomInstants(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(time.Duration(r.Int64N(int64(span))))
+		time.Sleep(time.Duration(r.Int64N(int64(span)))) // it dies at any moment of a save
 		cmd.Process.Kill()
 		reap(t, cmd)
 		last = intact(t, s, last)

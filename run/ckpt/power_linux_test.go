@@ -91,7 +91,7 @@ func TestPowerFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond))))
+		time.Sleep(time.Duration(r.Int64N(int64(4 * time.Millisecond)))) // it dies at any moment of a save
 		cmd.Process.Kill()
 		reap(t, cmd)
 		last = base + int64(n)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/transport"
 )
 
@@ -157,9 +158,7 @@ func TestAbortFromAnotherGoroutine(t *testing.T) {
 			}
 			wg.Go(func() { errs[r] = AllReduce(context.Background(), c, make([]float32, 5000), Sum) })
 		}
-		for comms[0].entered() == 0 || comms[1].entered() == 0 {
-			time.Sleep(100 * time.Microsecond)
-		}
+		bounded.Until(t, patience, "both in the call", func() bool { return comms[0].entered() > 0 && comms[1].entered() > 0 })
 		comms[2].Abort(errors.New("the loss is not a number"))
 		wg.Wait()
 		for r, err := range errs[:2] {
@@ -194,9 +193,7 @@ func TestCanceledContext(t *testing.T) {
 		}
 		wg.Go(func() { errs[r] = Barrier(own, c) })
 	}
-	for comms[0].entered() == 0 || comms[1].entered() == 0 {
-		time.Sleep(100 * time.Microsecond)
-	}
+	bounded.Until(t, patience, "both in the call", func() bool { return comms[0].entered() > 0 && comms[1].entered() > 0 })
 	cancel()
 	wg.Wait()
 	for r, err := range errs[:2] {

@@ -104,16 +104,12 @@ func tellLost(c *Comm, dir string, end chan struct{}) {
 // noticed waits until one of some ranks has put its file.
 func noticed(t *testing.T, dir string, ranks ...int) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // between looks
-		for _, r := range ranks {
-			if _, err := os.Stat(filepath.Join(dir, "lost."+strconv.Itoa(r))); err == nil {
-				return
-			}
-		}
-		if time.Now().After(end) {
-			t.Fatalf("none of ranks %v noticed the outage", ranks)
-		}
-	}
+	bounded.Until(t, patience, fmt.Sprintf("one of ranks %v to notice the outage", ranks), func() bool {
+		return slices.ContainsFunc(ranks, func(r int) bool {
+			_, err := os.Stat(filepath.Join(dir, "lost."+strconv.Itoa(r)))
+			return err == nil
+		})
+	})
 }
 
 // over lets ranks end that work until then.

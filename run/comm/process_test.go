@@ -405,15 +405,7 @@ func (p *proc) next() (event, bool) {
 // resume waits until a rank has stopped itself, which it may do after the others gave up, and lets it go on.
 func (p *proc) resume() {
 	p.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		if err != nil || time.Now().After(end) {
-			p.t.Fatalf("rank %d did not stop: %v, %s", p.rank, err, b)
-		}
-		if strings.HasPrefix(string(b[bytes.LastIndexByte(b, ')')+1:]), " T") {
-			break
-		}
-	}
+	bounded.Until(p.t, patience, fmt.Sprintf("rank %d to stop", p.rank), func() bool { return bounded.Stopped(p.cmd.Process.Pid) })
 	p.signal(syscall.SIGCONT)
 }
 

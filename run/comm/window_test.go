@@ -32,7 +32,7 @@ func TestRanksAhead(t *testing.T) {
 					op, root, count = k/100, 1, 3
 				}
 				if own.IntN(50) == 0 {
-					time.Sleep(time.Duration(own.IntN(200)) * time.Microsecond)
+					time.Sleep(time.Duration(own.IntN(200)) * time.Microsecond) // a rank that is late now and then
 				}
 				data := func(r, i int) int64 { return int64(k)<<32 + int64(r)<<24 + int64(i) }
 				make1 := func(r, from, count int) []int64 {

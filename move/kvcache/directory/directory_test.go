@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/move/kv"
 	"github.com/weft-fabric/weft/move/kvcache"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -94,11 +95,7 @@ func fetch(ctx context.Context, c *kvcache.Cache, k kv.Hash) (out []byte, where 
 
 func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for began := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
-			t.Fatal("waited twenty seconds for: " + what)
-		}
-	}
+	bounded.Until(t, 20*time.Second, what, holds)
 }
 
 // peerBlocks is how many blocks a cache believes another to have; -1 if it does not know it.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/move/xfer"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -74,13 +75,8 @@ func TestEtcd(t *testing.T) {
 		t.Errorf("an earlier life published itself: %v", err)
 	}
 	b.Close()
-	for {
-		if _, err := Find(ctx, c, "/xfer", "b", a); errors.Is(err, xfer.ErrAgent) {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal("what a closed agent published stays")
-		}
-		time.Sleep(10 * time.Millisecond) // between looks
-	}
+	bounded.Until(t, 20*time.Second, "nothing of a closed agent is published", func() bool {
+		_, err := Find(ctx, c, "/xfer", "b", a)
+		return errors.Is(err, xfer.ErrAgent)
+	})
 }

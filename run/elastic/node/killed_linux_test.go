@@ -1,13 +1,10 @@
 package node
 
 import (
-	"bytes"
-	"fmt"
-	"os"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/coord"
 )
 
@@ -39,16 +36,7 @@ func TestAllAreKilledAtOnce(t *testing.T) {
 func (h *house) stops(slot int) {
 	h.t.Helper()
 	pid := h.signal(slot, syscall.SIGSTOP)
-	for late := time.Now().Add(limit); ; time.Sleep(time.Millisecond) { // between looks
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			h.t.Fatalf("slot %d has no process %d: %v; %s", slot, pid, err, h.story())
-		}
-		if i := bytes.LastIndexByte(stat, ')'); stat[i+2] == 'T' {
-			return
-		}
-		if time.Now().After(late) {
-			h.t.Fatalf("process %d of slot %d did not stop; %s", pid, slot, h.story())
-		}
+	if !bounded.Holds(h.t, limit, func() bool { return bounded.Stopped(pid) }) {
+		h.t.Fatalf("process %d of slot %d did not stop; %s", pid, slot, h.story())
 	}
 }

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 		fmt.Printf("pid=%d\n", os.Getpid())
 		<-heard
 		fmt.Printf("pid=%d\n", os.Getpid())
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // it does not heed SIGTERM
 	case "agent":
 		os.Exit(agent())
 	}

@@ -91,11 +91,7 @@ func TestALostHostIsReportedByItsObservers(t *testing.T) {
 		}
 		return true
 	}
-	for end := time.Now().Add(limit); !heard(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the agents do not hear one another")
-		}
-	}
+	bounded.Until(t, limit, "agents that hear one another", heard)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

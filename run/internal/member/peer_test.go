@@ -49,7 +49,7 @@ func (q *quiet) WriteTo(b []byte, addr string) (time.Time, error) {
 
 func (q *quiet) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	if q.silenced(a.Addr) {
-		time.Sleep(timeout)
+		time.Sleep(timeout) // what a dead peer does
 		return nil, fmt.Errorf("no answer from %s", a.Addr)
 	}
 	return q.NetTransport.DialAddressTimeout(a, timeout)
@@ -125,7 +125,7 @@ func BenchmarkPeerMemberlist(b *testing.B) {
 				}
 				time.Sleep(2 * time.Second) // a steady state, to count messages in
 				sent.Store(0)
-				time.Sleep(2 * time.Second)
+				time.Sleep(2 * time.Second) // messages are counted for this long
 				steady := sent.Load()
 				death := time.Now()
 				dead.Store(int64(lists[17].LocalNode().Port))
@@ -233,9 +233,9 @@ func realTime(b *testing.B, cfg member.Config) {
 		wait.Add(1)
 		go node(i)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // a steady state, to count messages in
 	sent.Store(0)
-	time.Sleep(2 * time.Second)
+	time.Sleep(2 * time.Second) // messages are counted for this long
 	steady := sent.Load()
 	death := time.Now()
 	dead.Store(17)

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/weft-fabric/weft/internal/bounded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,11 +82,8 @@ func (e *entrance) dial(t *testing.T) net.Conn {
 // turnedAway waits until the listener has counted n of a kind, and nothing else.
 func (e *entrance) turnedAway(t *testing.T, kind Kind, n uint64) {
 	t.Helper()
-	for i := 0; e.counts[kind].Load() < n; i++ {
-		if i == 5000 {
-			t.Fatalf("%s: %v", kind, e.Counters())
-		}
-		time.Sleep(time.Millisecond) // between looks at a counter
+	if !bounded.Holds(t, 20*time.Second, func() bool { return e.counts[kind].Load() >= n }) {
+		t.Fatalf("%s: %v", kind, e.Counters())
 	}
 	for k := range kinds {
 		if c := e.counts[k].Load(); k != kind && c != 0 {
@@ -92,9 +91,7 @@ func (e *entrance) turnedAway(t *testing.T, kind Kind, n uint64) {
 		}
 	}
 	// What is counted is logged next, so it may be a moment until it is.
-	for i := 0; e.logged(kind) < 1 && i < 5000; i++ {
-		time.Sleep(time.Millisecond)
-	}
+	bounded.Holds(t, 20*time.Second, func() bool { return e.logged(kind) > 0 })
 	if got := e.logged(kind); got != 1 {
 		t.Errorf("%s: logged %d times", kind, got)
 	}

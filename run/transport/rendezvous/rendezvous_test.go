@@ -506,14 +506,11 @@ func TestDeathBeforeRankZeroGathers(t *testing.T) {
 		heard <- err
 	}()
 	zero := meetings[0]
-	for gave := false; !gave; time.Sleep(time.Millisecond) { // between looks at what came
+	bounded.Until(t, 50*time.Second, "what rank 1 gave", func() bool {
 		zero.mu.Lock()
-		gave = zero.blobs != nil && zero.blobs[1] != nil
-		zero.mu.Unlock()
-		if ctx.Err() != nil {
-			t.Fatal("what rank 1 gave did not come")
-		}
-	}
+		defer zero.mu.Unlock()
+		return zero.blobs != nil && zero.blobs[1] != nil
+	})
 	meetings[2].mu.Lock()
 	meetings[2].links[0].conn.Close()
 	meetings[2].mu.Unlock()
@@ -581,11 +578,8 @@ func TestLateDuplicate(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "as rank 1: each needs") {
 		t.Error(err)
 	}
-	for i := 0; counter(meetings[0].Counters(), "hello.refused") != 1; i++ { // once it was told so
-		if i == 5000 {
-			t.Fatal(meetings[0].Counters())
-		}
-		time.Sleep(time.Millisecond) // between looks at a counter
+	if !bounded.Holds(t, 20*time.Second, func() bool { return counter(meetings[0].Counters(), "hello.refused") == 1 }) { // once it was told so
+		t.Fatal(meetings[0].Counters())
 	}
 	var wg sync.WaitGroup
 	for _, r := range meetings {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/transport"
 	"github.com/weft-fabric/weft/run/transport/auth"
 	"github.com/weft-fabric/weft/run/transport/internal/buffer"
@@ -207,11 +208,7 @@ func TestLostWhileClosing(t *testing.T) {
 	s := pr.Streams()[0]
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(what)
-			}
-		}
+		bounded.Until(t, 20*time.Second, what, is)
 	}
 	e.lmu.Lock() // nothing that is to be done later begins
 	begin := sync.OnceFunc(e.lmu.Unlock)

@@ -327,16 +327,13 @@ func (l *lab) take(host int, how func() error) (first, last time.Duration) {
 	if err := how(); err != nil {
 		l.t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	known := func() int {
 		l.mu.Lock()
-		known := len(l.died[host])
-		l.mu.Unlock()
-		if known >= len(l.alive) {
-			break
-		}
-		if time.Now().After(end) {
-			l.t.Fatalf("%d of %d know of the loss of host %d", known, len(l.alive), host)
-		}
+		defer l.mu.Unlock()
+		return len(l.died[host])
+	}
+	if !bounded.Holds(l.t, patience, func() bool { return known() >= len(l.alive) }) {
+		l.t.Fatalf("%d of %d know of the loss of host %d", known(), len(l.alive), host)
 	}
 	l.update()
 	l.mu.Lock()
@@ -399,19 +396,17 @@ func (l *lab) settle() {
 	for _, i := range l.alive {
 		before[i] = heard(i)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // between looks at counters
-		waiting := 0
+	waiting := 0
+	if !bounded.Holds(l.t, patience, func() bool {
+		waiting = 0
 		for _, i := range l.alive {
 			if heard(i) < before[i]+enough {
 				waiting++
 			}
 		}
-		if waiting == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			l.t.Fatalf("%d of %d agents have not heard another", waiting, len(l.alive))
-		}
+		return waiting == 0
+	}) {
+		l.t.Fatalf("%d of %d agents have not heard another", waiting, len(l.alive))
 	}
 }
 
@@ -451,7 +446,7 @@ func (l *lab) usage(length time.Duration) (cpu time.Duration, etcd time.Duration
 		}
 	}
 	sum(-1)
-	time.Sleep(length)
+	time.Sleep(length) // what is used in this time is measured
 	sum(1)
 	n := time.Duration(len(l.alive))
 	scale := float64(length) / float64(time.Second)

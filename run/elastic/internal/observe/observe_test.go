@@ -7,12 +7,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/internal/member"
 )
 
@@ -100,18 +102,9 @@ func (c *crowd) await(what string, holds func() bool) {
 // heardAll waits until every observer has heard those that beat to it.
 func (c *crowd) heardAll() {
 	c.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		ready := true
-		for _, o := range c.all {
-			ready = ready && o.Counters().Received >= 8
-		}
-		if ready {
-			return
-		}
-		if time.Now().After(end) {
-			c.t.Fatal("the observers do not hear one another")
-		}
-	}
+	bounded.Until(c.t, patience, "observers that hear one another", func() bool {
+		return !slices.ContainsFunc(c.all, func(o *Observer) bool { return o.Counters().Received < 8 })
+	})
 }
 
 func (c *crowd) died(i int, id member.ID) (told, reported bool) {
@@ -246,14 +239,11 @@ func TestStrangersAreCountedAndHarmless(t *testing.T) {
 	former := slander
 	former.Life = 3
 	send(right.seal(nil, to.ID, 1<<40, &former)) // another life of a member
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	if !bounded.Holds(t, patience, func() bool {
 		n := c.all[0].Counters()
-		if n.Forged >= 5 && n.Repeated >= 1 && n.Unlisted >= 2 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("counted %+v; want 5 forged, 1 repeated, 2 unlisted", n)
-		}
+		return n.Forged >= 5 && n.Repeated >= 1 && n.Unlisted >= 2
+	}) {
+		t.Fatalf("counted %+v; want 5 forged, 1 repeated, 2 unlisted", c.all[0].Counters())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
