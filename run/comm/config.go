@@ -32,6 +32,7 @@ type Config struct {
 	Addr       string // MASTER_ADDR:MASTER_PORT, where rank 0 listens
 
 	Token string // WEFT_TOKEN: the cluster's secret; may be empty on loopback addresses alone
+	Epoch uint64 // WEFT_EPOCH: of an elastic job, whose epochs have different tokens; only errors name it. 0 for none
 	// TLS, if set, encrypts connections, and both ends show certificates. WEFT_TLS=token makes them from the token,
 	// WEFT_TLS=DIR takes ca.pem, cert.pem and key.pem of a folder: see auth.Certificates.
 	TLS *tls.Config
@@ -182,7 +183,7 @@ const witnessed = "witness:"
 // elsewhere are the WEFT_ variables that other packages read. Those of benchmarks
 // and tests begin with WEFT_BENCH_ and WEFT_TEST_.
 var elsewhere = []string{"WEFT_READ_TOKEN", "WEFT_AGENT_FD", "WEFT_CKPT", "WEFT_COORD_PASSWORD", "WEFT_CUDA", "WEFT_CUDA_SUMS",
-	"WEFT_EPOCH", "WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_KV", "WEFT_KV_TLS", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE", "WEFT_NIXL",
+	"WEFT_HOST_ADDR", "WEFT_JOB", "WEFT_KV", "WEFT_KV_TLS", "WEFT_LIBRARY", "WEFT_NCCL_PROFILE", "WEFT_NCCL_TABLE", "WEFT_NIXL",
 	"WEFT_PROGRAM", "WEFT_SLOT", "WEFT_TRAIN", "WEFT_VERSITYGW", "WEFT_XFER_LISTEN", "WEFT_XFER_TIMEOUT"}
 
 // env is an environment that is being read.
@@ -257,7 +258,7 @@ func (e *env) settings() (c Config) {
 	if c.Transport != "" && c.Require != "" && transportKind(c.Transport) != transportKind(c.Require) {
 		e.wrong("WEFT_REQUIRE", "WEFT_TRANSPORT=%s and WEFT_REQUIRE=%s contradict one another: leave one of them out", c.Transport, c.Require)
 	}
-	c.Host = e.get("WEFT_HOST")
+	c.Epoch, c.Host = uint64(e.number("WEFT_EPOCH", 0, math.MaxInt)), e.get("WEFT_HOST")
 	e.network(&c)
 	e.limits(&c)
 	c.Quorum = e.get("WEFT_QUORUM")

@@ -45,6 +45,7 @@ func TestWrongEnvironment(t *testing.T) {
 		{"LOCAL_WORLD_SIZE", "x", `LOCAL_WORLD_SIZE="x" is not a number`},
 		{"MASTER_PORT", "", "both are needed"},
 		{"WEFT_STREAMS", "-3", `WEFT_STREAMS="-3" is below 0`},
+		{"WEFT_EPOCH", "-1", `WEFT_EPOCH="-1" is below 0`},
 		{"WEFT_FLIGHT", "-3", `WEFT_FLIGHT="-3" is below 0`},
 		{"WEFT_RAILS", "two", "none of one, all, discover"},
 		{"WEFT_TIMEOUT", "30", "such as 30s"},

@@ -34,8 +34,8 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
 		defer cancel()
 	}
-	room, err := rendezvous.Join(ctx, rendezvous.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token, TLS: cfg.TLS,
-		Listener: cfg.Listener, Log: cfg.Log})
+	room, err := rendezvous.Join(ctx, rendezvous.Config{Addr: cfg.Addr, Rank: cfg.Rank, Size: cfg.Size, Token: cfg.Token,
+		Epoch: cfg.Epoch, TLS: cfg.TLS, Listener: cfg.Listener, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}

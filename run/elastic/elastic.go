@@ -254,7 +254,7 @@ func (r *runner) wait(e *Epoch, culprits []int, cause error) {
 // epoch before, so it is tried until the epoch is over or time is up.
 func (r *runner) join(ctx context.Context, e *Epoch) (*comm.Comm, error) {
 	cfg := r.base
-	cfg.Rank, cfg.Size, cfg.Addr, cfg.Token, cfg.Links = e.Rank, len(e.Members), e.Addr, e.Token, r.links
+	cfg.Rank, cfg.Size, cfg.Addr, cfg.Token, cfg.Epoch, cfg.Links = e.Rank, len(e.Members), e.Addr, e.Token, e.Number, r.links
 	if os.Getenv("WEFT_TIMEOUT") == "" {
 		cfg.Timeout = 20 * time.Second
 	}

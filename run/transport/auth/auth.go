@@ -73,6 +73,35 @@ const sameTLS = "give all ranks the same WEFT_TLS"
 // ErrToken is a peer that has another token.
 var ErrToken = errors.New("the cluster tokens differ: set WEFT_TOKEN to the same value on all ranks")
 
+// OtherEpoch is a listener of another epoch of an elastic job. Each epoch has a token of its own, so neither end can prove what it says.
+type OtherEpoch struct{ Here, There uint64 }
+
+func (o *OtherEpoch) Error() string {
+	return fmt.Sprintf("who listens there belongs to epoch %d of the job, this rank to epoch %d", o.There, o.Here)
+}
+
+// Late reports whether this end belongs to the earlier epoch, which no longer meets.
+func (o *OtherEpoch) Late() bool { return o.Here < o.There }
+
+var epochMark = [8]byte{'e', 'p', 'o', 'c', 'h'}
+
+// EpochWorld is the world of ranks that are still to meet, in an epoch of an elastic job; 0 is none.
+func EpochWorld(epoch uint64) (w [16]byte) {
+	if epoch > 0 {
+		copy(w[:8], epochMark[:])
+		binary.LittleEndian.PutUint64(w[8:], epoch)
+	}
+	return w
+}
+
+// otherEpoch compares what the two ends of a connection say of their epochs; nil if they say the same, or one says nothing.
+func otherEpoch(here, there [16]byte) *OtherEpoch {
+	if here == there || [8]byte(here[:8]) != epochMark || [8]byte(there[:8]) != epochMark {
+		return nil
+	}
+	return &OtherEpoch{binary.LittleEndian.Uint64(here[8:]), binary.LittleEndian.Uint64(there[8:])}
+}
+
 // Refusal is a listener that recognised the dialer and did not want it.
 type Refusal struct{ Why string }
 
@@ -190,6 +219,9 @@ func dial(conn net.Conn, token string, h Hello, secret *Secret) error {
 	}
 	said := verdict[:verdictSize-sha256.Size]
 	if !hmac.Equal(verdict[len(said):], mac(token, "listener", hello[:], challenge[:], said)) {
+		if other := otherEpoch(h.World, [16]byte(said[2:])); other != nil {
+			return other
+		}
 		return ErrToken
 	}
 	if said[0] != 0 {
@@ -201,7 +233,7 @@ func dial(conn net.Conn, token string, h Hello, secret *Secret) error {
 
 // answer is the listener's half of Dial. admit judges a dialer that has proven
 // itself; the text of its error is told to the dialer.
-func answer(conn net.Conn, token string, admit func(Hello) error) (Hello, error) {
+func answer(conn net.Conn, token string, world [16]byte, admit func(Hello) error) (Hello, error) {
 	if err := conn.SetDeadline(time.Now().Add(Timeout)); err != nil {
 		return Hello{}, err
 	}
@@ -235,11 +267,15 @@ func answer(conn net.Conn, token string, admit func(Hello) error) (Hello, error)
 	var verdict [verdictSize]byte
 	said := verdict[:verdictSize-sha256.Size]
 	if !hmac.Equal(proof[:], mac(token, "dialer", hello[:], challenge[:])) {
-		// The MAC stays zero: whoever does not know the token learns nothing,
+		// The MAC stays zero: whoever does not know the token learns nothing but the epoch,
 		// and a dialer whose token differs finds that out.
 		said[0] = 1
+		no := h.stranger(world)
+		if no.kind == Epoch {
+			copy(said[2:], world[:])
+		}
 		_, _ = conn.Write(verdict[:])
-		return Hello{}, &turned{kind: Token, why: fmt.Sprintf("wrong token from one that says it is rank %d of %d", h.Rank, h.Size)}
+		return Hello{}, no
 	}
 	no := admit(h)
 	if no != nil {
@@ -255,6 +291,15 @@ func answer(conn net.Conn, token string, admit func(Hello) error) (Hello, error)
 	}
 	h.Secret = secretOf(token, hello[:], challenge[:])
 	return h, conn.SetDeadline(time.Time{})
+}
+
+// stranger says what is known of a dialer that could not prove itself to a listener of a world.
+func (h *Hello) stranger(world [16]byte) *turned {
+	if other := otherEpoch(world, h.World); other != nil {
+		return &turned{kind: Epoch, why: fmt.Sprintf("rank %d of %d belongs to epoch %d of the job, this is epoch %d", h.Rank, h.Size,
+			other.There, other.Here)}
+	}
+	return &turned{kind: Token, why: fmt.Sprintf("wrong token from one that says it is rank %d of %d", h.Rank, h.Size)}
 }
 
 // cut says what a hello that ends too soon is.

@@ -153,6 +153,11 @@ func TestStrangers(t *testing.T) {
 				t.Errorf("a wrong token gave %v", err)
 			}
 		}},
+		{"other epoch of a place without one", Token, func(c net.Conn) {
+			if _, err := Dial(c, "wrong", Hello{Purpose: Meet, Rank: 1, Size: 2, World: EpochWorld(3)}); !errors.Is(err, ErrToken) {
+				t.Errorf("an epoch where there are none gave %v", err)
+			}
+		}},
 		{"not wanted", Refused, func(c net.Conn) {
 			_, err := Dial(c, "right", Hello{Purpose: Stream, Rank: 13, Size: 2})
 			if r := (*Refusal)(nil); !errors.As(err, &r) || r.Why != "rank 13 is not wanted here" {
@@ -344,7 +349,7 @@ func FuzzHello(f *testing.F) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = b.Write(said); b.Close() })
 		wg.Go(func() { _, _ = io.Copy(io.Discard, b) })
-		if _, err := answer(a, "token", func(Hello) error { return nil }); err == nil {
+		if _, err := answer(a, "token", [16]byte{}, func(Hello) error { return nil }); err == nil {
 			t.Fatal("entered without the token")
 		}
 		a.Close()

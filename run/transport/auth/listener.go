@@ -29,10 +29,11 @@ const (
 	Refused               // right token, but not wanted: a rank twice, another size
 	TLS                   // no or another certificate
 	Crowded               // too many handshakes at once
+	Epoch                 // of another epoch of the job, which has another token
 	kinds
 )
 
-var kindNames = [kinds]string{"empty", "silent", "truncated", "garbage", "version", "token", "refused", "tls", "crowded"}
+var kindNames = [kinds]string{"empty", "silent", "truncated", "garbage", "version", "token", "refused", "tls", "crowded", "epoch"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -55,6 +56,7 @@ func (o Over) Error() string { return string(o) }
 // Serve.
 type Listener struct {
 	Token string
+	World [16]byte    // the epoch of the ranks that meet here (EpochWorld), or zero
 	TLS   *tls.Config // if set, both ends show certificates
 	Log   *slog.Logger
 	// Admit judges one that has proven itself; the text of its error is told
@@ -129,7 +131,7 @@ func (l *Listener) greet(raw net.Conn) {
 			}
 			conn = t
 		}
-		return answer(conn, l.Token, func(h Hello) error {
+		return answer(conn, l.Token, l.World, func(h Hello) error {
 			// Whoever is judged hears the verdict, also if that is why the listener is closed.
 			l.mu.Lock()
 			delete(l.open, raw)

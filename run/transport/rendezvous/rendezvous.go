@@ -32,6 +32,7 @@ type Config struct {
 
 	Token   string      // of the cluster; may be empty only where Addr is a loopback address
 	NoToken bool        // an empty token is meant on any address
+	Epoch   uint64      // of an elastic job, each of which has a token of its own; 0 for none
 	TLS     *tls.Config // if set, both ends show certificates
 
 	Listener net.Listener // rank 0: listen here instead of at Addr; closed with the rendezvous
@@ -205,7 +206,7 @@ func (r *Meeting) host(ctx context.Context) error {
 		r.found(ln.Addr())
 	}
 	r.gate = &auth.Listener{
-		Token: r.cfg.Token, TLS: r.cfg.TLS, Log: r.cfg.Log,
+		Token: r.cfg.Token, World: auth.EpochWorld(r.cfg.Epoch), TLS: r.cfg.TLS, Log: r.cfg.Log,
 		Admit: r.admit,
 		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.records(conn, &h.Secret, false), h) },
 		Leave: r.turnBack,
@@ -495,7 +496,7 @@ func (r *Meeting) visit(ctx context.Context) error {
 	line.Control = small
 	r.tries++
 	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size,
-		Extra: newVisit(r.self, r.tries)})
+		World: auth.EpochWorld(r.cfg.Epoch), Extra: newVisit(r.self, r.tries)})
 	if err != nil {
 		return err
 	}
@@ -561,8 +562,11 @@ func failed(rank int, err error) frame {
 		body: []byte(text[:min(len(text), maxWord)])}
 }
 
-// permanent tells the errors that trying again does not mend.
+// permanent tells the errors that trying again does not mend. Ranks of an earlier epoch may still be about to leave an address.
 func permanent(err error) bool {
+	if other, ok := errors.AsType[*auth.OtherEpoch](err); ok {
+		return other.Late()
+	}
 	if errors.Is(err, auth.ErrToken) {
 		return true
 	}

@@ -227,6 +227,56 @@ func TestJoinErrors(t *testing.T) {
 	}
 }
 
+// A rank of an earlier epoch of a job learns so, and nothing of tokens, which differ in every epoch.
+func TestEarlierEpoch(t *testing.T) {
+	l := listener(t)
+	var log strings.Builder
+	_, errs := joinEach(within(t, 2*time.Second), within(t, 20*time.Second), l, 2, func(c *Config) {
+		c.Epoch, c.Token = 5, "of 5"
+		if c.Rank == 1 {
+			c.Epoch, c.Token = 4, "of 4"
+		} else {
+			c.Log = slog.New(slog.NewTextHandler(&log, nil))
+		}
+	})
+	for i, want := range []string{"hello.epoch 1", "belongs to epoch 5 of the job, this rank to epoch 4"} {
+		if err := errs[i]; err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "token") {
+			t.Errorf("rank %d: %v, want %q", i, err, want)
+		}
+	}
+	if got := log.String(); !strings.Contains(got, "kind=epoch") || !strings.Contains(got, "belongs to epoch 4 of the job, this is epoch 5") {
+		t.Errorf("log: %s", got)
+	}
+}
+
+// A rank of a later epoch waits until the earlier one has left the address.
+func TestLaterEpoch(t *testing.T) {
+	l := listener(t)
+	addr := l.Addr().String()
+	early, done := within(t, time.Second), make(chan error)
+	go func() {
+		_, err := Join(early, Config{Addr: addr, Rank: 0, Size: 2, Token: "of 4", Epoch: 4, Listener: l})
+		done <- err
+	}()
+	late := within(t, 30*time.Second)
+	go func() {
+		<-done
+		m, err := Join(late, Config{Addr: addr, Rank: 0, Size: 2, Token: "of 5", Epoch: 5})
+		if m != nil {
+			defer m.Close()
+		}
+		done <- err
+	}()
+	m, err := Join(late, Config{Addr: addr, Rank: 1, Size: 2, Token: "of 5", Epoch: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // Ranks that gave up waiting before rank 0 does are not blamed for the one that never came.
 func TestWhoGaveUpIsNotMissing(t *testing.T) {
 	l := listener(t)
