@@ -140,6 +140,7 @@ func (s *simServe) run(cmd *cobra.Command, args []string) error {
 		return finding{fmt.Errorf("%s cannot be served on %d %s: %s", m.Name, mc.GPUs, mc.GPU.Name, why)}
 	}
 	a := newServeAnswer(m.Name, load, tries)
+	a.Notes = e.Notes(load)
 	if len(load.Trace) == 0 {
 		a.Frontier = serve.Frontier(e, layoutsOf(tries), load.Loads(), s.ttft, s.tpot)
 	}
@@ -149,8 +150,10 @@ func (s *simServe) run(cmd *cobra.Command, args []string) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "%s, %s weights, %s KV cache on %d %s at %s%s; %d requests, seed %d\n",
 		m.Name, s.weights, s.kv, mc.GPUs, mc.GPU.Name, load, s.lengths(), tries[0].Result.Requests, s.seed)
-	if note != "" {
-		fmt.Fprintln(w, note)
+	for _, n := range append([]string{note}, a.Notes...) {
+		if n != "" {
+			fmt.Fprintln(w, n)
+		}
 	}
 	if err := printTries(w, load, tries); err != nil {
 		return err
@@ -266,6 +269,7 @@ type serveAnswer struct {
 	Rate     float64         `json:"requests_per_s,omitempty"`
 	Others   []*serve.Result `json:"others,omitempty"`
 	Reasons  []string        `json:"reasons"`
+	Notes    []string        `json:"notes,omitempty"`
 	Frontier []serve.Point   `json:"frontier,omitempty"` // throughput per GPU against time per token, over loads
 }
 

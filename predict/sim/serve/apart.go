@@ -260,12 +260,15 @@ func (a *apart) step(k int) {
 
 // admit takes waiting requests in.
 func (a *apart) admit(d *decoder) {
-	for len(d.waiting) > 0 && (a.Most == 0 || len(d.run) < a.Most) {
+	for len(d.waiting) > 0 {
+		if a.full(len(d.run), a.res) {
+			return
+		}
 		i := d.waiting[0]
 		r := a.reqs[i]
 		need := a.Holds(r.Input + r.Output)
 		if d.used+need > a.capacity {
-			a.res.Limit = "KV cache: requests wait for space"
+			a.res.Limit = waitsForSpace
 			return
 		}
 		d.waiting = d.waiting[1:]

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -81,13 +82,30 @@ func (s *serving) arrive() {
 	}
 }
 
+// waitsForSpace is the limit of a run whose requests waited for others' caches to be freed.
+const waitsForSpace = "KV cache: requests wait for space"
+
+// full reports whether a copy runs as many requests as it may, which then is what limits it, unless space in the KV cache does.
+func (e *Engine) full(running int, res *Result) bool {
+	if e.Most == 0 || running < e.Most {
+		return false
+	}
+	if res.Limit == "" {
+		res.Limit = fmt.Sprintf("requests wait: a copy runs at most %d at once", e.Most)
+	}
+	return true
+}
+
 // admit starts requests as long as the KV cache has space for them.
 func (s *serving) admit() {
-	for len(s.queue) > 0 && (s.e.Most == 0 || len(s.run) < s.e.Most) {
+	for len(s.queue) > 0 {
+		if s.e.full(len(s.run), s.res) {
+			return
+		}
 		i := s.queue[0]
 		need := s.e.Holds(s.reqs[i].Input + s.reqs[i].Output)
 		if s.used+need > s.capacity {
-			s.res.Limit = "KV cache: requests wait for space"
+			s.res.Limit = waitsForSpace
 			return
 		}
 		s.used += need

@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -56,6 +57,9 @@ func (l Load) Loads() []Load {
 	return out
 }
 
+// steps counts half percents: figures closer than that are equal, and of equal ones the shorter queue is better.
+func steps(v float64) int { return int(math.Round(math.Log(v) / .005)) }
+
 // Frontier runs layouts under several loads and keeps what none of the others beats in both tokens per second per GPU and median
 // time per token, the shortest time first. Runs that miss a limit (0 for none) and loads that a layout cannot take are left out.
 func Frontier(e Engine, layouts []Layout, loads []Load, ttft, tpot float64) []Point {
@@ -74,11 +78,11 @@ func Frontier(e Engine, layouts []Layout, loads []Load, ttft, tpot float64) []Po
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Point) int {
-		return cmp.Or(cmp.Compare(a.TPOT, b.TPOT), -cmp.Compare(a.PerGPU, b.PerGPU))
+		return cmp.Or(cmp.Compare(steps(a.TPOT), steps(b.TPOT)), -cmp.Compare(steps(a.PerGPU), steps(b.PerGPU)), cmp.Compare(a.TTFT, b.TTFT))
 	})
 	var out []Point
 	for _, p := range all {
-		if len(out) == 0 || p.PerGPU > out[len(out)-1].PerGPU {
+		if len(out) == 0 || steps(p.PerGPU) > steps(out[len(out)-1].PerGPU) {
 			out = append(out, p)
 		}
 	}

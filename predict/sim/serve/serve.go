@@ -65,6 +65,7 @@ type Engine struct {
 // Habits is how an engine runs, whatever the model and the GPU.
 type Habits struct {
 	Eager        float64 // seconds of host time a layer, where prompts run: their steps are in no graph
+	EagerNew     float64 // seconds more of a layer on Blackwell, where the engine's recipe keeps graphs for steps without prompts
 	EagerExperts float64 // seconds more of a layer with experts
 	TurnExperts  float64 // seconds more of Turn where there are experts
 	Turn         float64 // seconds from sending a request to its place in the queue: network, tokeniser, scheduler; half more or less from one to the next
@@ -91,7 +92,7 @@ const turn = 14e-3
 // Kinds are the engines that points.csv has measurements of. Compute stands for clocks under a power cap and work that is
 // not in the kernels' table, as the factors of training steps do; docs/reference/serve-accuracy.md says how well they predict.
 var Kinds = []Kind{
-	{"vllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, WideCache: true}, 8192, 1.05, 1.2},
+	{"vllm", Habits{Eager: .4e-3, EagerNew: .5e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, WideCache: true}, 8192, 1.05, 1.2},
 	{"sglang", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, PromptsFirst: true, Shared: true}, 8192, 1, 1.2},
 	{"trtllm", Habits{Eager: .4e-3, EagerExperts: .6e-3, TurnExperts: .12, Turn: turn, Whole: true}, 8192, 1, 1.15},
 }
@@ -264,6 +265,18 @@ func Run(e Engine, load Load) (*Result, error) {
 		res.USD = e.Machine.Hour * float64(res.GPUs) / 3600 / res.Total * 1e6
 	}
 	return res, nil
+}
+
+// Notes say what an answer rests on that its figures do not show.
+func (e *Engine) Notes(l Load) (notes []string) {
+	if l.Concurrency > 1 && l.Spread == 0 && len(l.Trace) == 0 {
+		notes = append(notes, "note: requests of one length end together, so that users ask together and prompts queue; --spread draws lengths, as users do")
+	}
+	if e.Drafts > 0 && e.Accept == 0 {
+		notes = append(notes, fmt.Sprintf("note: a draft layer like the model's own layers, right %.0f%% of the time as DeepSeek-V3's is; --accept says how often yours is",
+			100*Accepted))
+	}
+	return notes
 }
 
 // turn is the seconds from sending a request to its place in the queue.

@@ -73,7 +73,7 @@ func (s *spent) tell(r *Result, time float64) {
 		busy = s.prefill / float64(n) / (time / float64(max(r.Layout.Replicas, 1)))
 	}
 	switch {
-	case r.Limit != "": // the KV cache
+	case r.Limit != "": // the KV cache, or how many may run
 	case busy > .8:
 		r.Limit = fmt.Sprintf("prompts: their copies are busy %.0f%% of the time", 100*min(busy, 1))
 	case r.Idle > .5:
@@ -111,11 +111,20 @@ func (e *Engine) Step(w Work) float64 {
 	t := e.kernels(Work{Decode: w.Decode, Context: w.Context}) // what the new tokens alone take
 	layers := float64(e.Model.Layers)
 	if w.Prompt > 0 {
-		t = max(t*or1(e.Factor)+(e.kernels(w)-t)*or1(e.Compute), e.Habits.Eager*layers+e.Habits.EagerExperts*float64(e.Model.MoELayers()))
+		t = max(t*or1(e.Factor)+(e.kernels(w)-t)*or1(e.Compute), e.eager())
 	} else {
 		t *= or1(e.Factor)
 	}
 	return t + hostStep + hostLayer*layers + float64(e.Drafts)*hostDraft
+}
+
+// eager is the host time of a step with prompts, which is in no graph.
+func (e *Engine) eager() float64 {
+	layer := e.Habits.Eager
+	if e.Machine.Chip.Table == "b200" {
+		layer += e.Habits.EagerNew
+	}
+	return layer*float64(e.Model.Layers) + e.Habits.EagerExperts*float64(e.Model.MoELayers())
 }
 
 // Host time that nothing hides: of a step, of a layer, and of a draft, whose token the next one waits for.
