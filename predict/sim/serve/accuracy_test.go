@@ -355,8 +355,9 @@ What the prediction is made of, on top of the kernels of predict/internal/kernel
   every 10 or 30 steps (scheduler-recv-interval).
 - In a graph a kernel starts in 2 us, and no product is faster than its bytes. Small kernels of latent attention and experts count.
 - Sums over ranks go by one or two shots over NVLink. Tokens travel to experts as DeepEP's kernels measure it.
-- Steps with prompts are in no graph: they take at least 0.4 ms of host time per layer, 0.6 ms more with experts, and 0.5 ms more with vLLM on
-  Blackwell, whose recipe (FULL_DECODE_ONLY, no splitting) compiles them whole. What prompts add to a step runs at clocks under a power cap.
+- Steps with prompts are in no graph: they take at least 0.4 ms of host time per layer, 0.6 ms more with experts, and 0.5 ms more
+  with vLLM on Blackwell, whose recipe (FULL_DECODE_ONLY, no splitting) compiles them whole. What prompts add to a step runs at clocks
+  under a power cap.
 - The client counts: ten requests for each user, all users at once in the beginning, lengths as the client drew them.
 
 Which DeepSeek runs use drafts is inferred from their dates and names, and 40 layouts of November 2025 come from the launch files, not the points.
@@ -366,8 +367,9 @@ dense ones are: 120 ms from a request to the queue, 0.6 ms per layer, 70%% of dr
 
 Known to be off:
 
-- Of the %d first tokens of dense models that are off by more than 45%%, %d are Llama 8B's: three campaigns whose clients or launch files are not
-  published. SGLang's and vLLM's look as if users were spread out in time. Here they ask together, as lengths are all the same.
+- Of the %d first tokens of dense models that are off by more than 45%%, %d are Llama 8B's: three campaigns whose clients or launch
+  files are not published. SGLang's and vLLM's look as if users were spread out in time. Here they ask together, as lengths are all the
+  same.
 - In TensorRT-LLM's Llama 8B points one user's requests wait for a whole answer, whatever the load.
 - vLLM's points of Llama 8B in fp8 are faster than reading the weights allows.
 - SGLang's B200 points of November 2025 in fp4 have first tokens after 7 s at any load, and its B300 points of April 2026 take a second for 8,192

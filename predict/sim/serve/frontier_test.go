@@ -74,7 +74,7 @@ func TestNotes(t *testing.T) {
 		t.Errorf("%q", n)
 	}
 	e.Drafts = 1
-	if n := e.Notes(Load{Concurrency: 8}); len(n) != 2 || !strings.Contains(n[0], "--spread") || !strings.Contains(n[1], "right 70% of the time") {
+	if n := strings.Join(e.Notes(Load{Concurrency: 8}), "\n"); !strings.Contains(n, "--spread") || !strings.Contains(n, "right 70% of the time") {
 		t.Errorf("%q", n)
 	}
 	e.Accept = .8

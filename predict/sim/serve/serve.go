@@ -270,11 +270,11 @@ func Run(e Engine, load Load) (*Result, error) {
 // Notes say what an answer rests on that its figures do not show.
 func (e *Engine) Notes(l Load) (notes []string) {
 	if l.Concurrency > 1 && l.Spread == 0 && len(l.Trace) == 0 {
-		notes = append(notes, "note: requests of one length end together, so that users ask together and prompts queue; --spread draws lengths, as users do")
+		notes = append(notes, "note: answers of one length end together, so users ask together and prompts queue; --spread draws lengths")
 	}
 	if e.Drafts > 0 && e.Accept == 0 {
-		notes = append(notes, fmt.Sprintf("note: a draft layer like the model's own layers, right %.0f%% of the time as DeepSeek-V3's is; --accept says how often yours is",
-			100*Accepted))
+		notes = append(notes, fmt.Sprintf(
+			"note: drafts are taken to be right %.0f%% of the time, as DeepSeek-V3's are; --accept gives another share", 100*Accepted))
 	}
 	return notes
 }
