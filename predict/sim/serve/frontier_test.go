@@ -74,8 +74,9 @@ func TestNotes(t *testing.T) {
 		t.Errorf("%q", n)
 	}
 	e.Drafts = 1
-	if n := strings.Join(e.Notes(Load{Concurrency: 8}), "\n"); !strings.Contains(n, "--spread") || !strings.Contains(n, "right 70% of the time") {
-		t.Errorf("%q", n)
+	said := strings.Join(e.Notes(Load{Concurrency: 8}), "\n")
+	if !strings.Contains(said, "--spread") || !strings.Contains(said, "right 70% of the time") {
+		t.Errorf("%q", said)
 	}
 	e.Accept = .8
 	if n := e.Notes(Load{Concurrency: 8, Spread: .1}); len(n) != 0 {
