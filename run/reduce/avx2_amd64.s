@@ -7,68 +7,68 @@
 // func sumInt8AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumInt8AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDB  (R10)(SI*1), Y0, Y0
-	VPADDB  32(R10)(SI*1), Y1, Y1
-	VPADDB  64(R10)(SI*1), Y2, Y2
-	VPADDB  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPADDB  (R9)(SI*1), Y0, Y0
+	VPADDB  32(R9)(SI*1), Y1, Y1
+	VPADDB  64(R9)(SI*1), Y2, Y2
+	VPADDB  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDB (R13)(SI*1), Y0, Y0
 	VPADDB 32(R13)(SI*1), Y1, Y1
 	VPADDB 64(R13)(SI*1), Y2, Y2
 	VPADDB 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -77,87 +77,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDB  (R10)(SI*1), Y0, Y0
-	VPADDB  32(R10)(SI*1), Y1, Y1
-	VPADDB  64(R10)(SI*1), Y2, Y2
-	VPADDB  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDB (R13)(SI*1), Y0, Y0
-	VPADDB 32(R13)(SI*1), Y1, Y1
-	VPADDB 64(R13)(SI*1), Y2, Y2
-	VPADDB 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPADDB  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPADDB  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDB (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -166,8 +138,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -178,33 +150,30 @@ return:
 // func prodInt8AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·prodInt8AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VMOVDQU (R10)(SI*1), Y4
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMOVDQU (R9)(SI*1), Y4
 	VPSRLW  $0x08, Y0, Y5
 	VPSRLW  $0x08, Y4, Y6
 	VPMULLW Y6, Y5, Y5
@@ -212,7 +181,7 @@ block:
 	VPMULLW Y4, Y0, Y0
 	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
 	VPOR    Y5, Y0, Y0
-	VMOVDQU 32(R10)(SI*1), Y4
+	VMOVDQU 32(R9)(SI*1), Y4
 	VPSRLW  $0x08, Y1, Y5
 	VPSRLW  $0x08, Y4, Y6
 	VPMULLW Y6, Y5, Y5
@@ -220,7 +189,7 @@ block:
 	VPMULLW Y4, Y1, Y1
 	VPAND   c32_ff00ffAVX2<>+0(SB), Y1, Y1
 	VPOR    Y5, Y1, Y1
-	VMOVDQU 64(R10)(SI*1), Y4
+	VMOVDQU 64(R9)(SI*1), Y4
 	VPSRLW  $0x08, Y2, Y5
 	VPSRLW  $0x08, Y4, Y6
 	VPMULLW Y6, Y5, Y5
@@ -228,7 +197,7 @@ block:
 	VPMULLW Y4, Y2, Y2
 	VPAND   c32_ff00ffAVX2<>+0(SB), Y2, Y2
 	VPOR    Y5, Y2, Y2
-	VMOVDQU 96(R10)(SI*1), Y4
+	VMOVDQU 96(R9)(SI*1), Y4
 	VPSRLW  $0x08, Y3, Y5
 	VPSRLW  $0x08, Y4, Y6
 	VPMULLW Y6, Y5, Y5
@@ -238,11 +207,11 @@ block:
 	VPOR    Y5, Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU (R13)(SI*1), Y4
 	VPSRLW  $0x08, Y0, Y5
 	VPSRLW  $0x08, Y4, Y6
@@ -275,27 +244,30 @@ block_sources:
 	VPMULLW Y4, Y3, Y3
 	VPAND   c32_ff00ffAVX2<>+0(SB), Y3, Y3
 	VPOR    Y5, Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -304,120 +276,36 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VMOVDQU (R10)(SI*1), Y4
-	VPSRLW  $0x08, Y0, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y0, Y0
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
-	VPOR    Y5, Y0, Y0
-	VMOVDQU 32(R10)(SI*1), Y4
-	VPSRLW  $0x08, Y1, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y1, Y1
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y1, Y1
-	VPOR    Y5, Y1, Y1
-	VMOVDQU 64(R10)(SI*1), Y4
-	VPSRLW  $0x08, Y2, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y2, Y2
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y2, Y2
-	VPOR    Y5, Y2, Y2
-	VMOVDQU 96(R10)(SI*1), Y4
-	VPSRLW  $0x08, Y3, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y3, Y3
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y3, Y3
-	VPOR    Y5, Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VMOVDQU (R13)(SI*1), Y4
-	VPSRLW  $0x08, Y0, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y0, Y0
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
-	VPOR    Y5, Y0, Y0
-	VMOVDQU 32(R13)(SI*1), Y4
-	VPSRLW  $0x08, Y1, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y1, Y1
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y1, Y1
-	VPOR    Y5, Y1, Y1
-	VMOVDQU 64(R13)(SI*1), Y4
-	VPSRLW  $0x08, Y2, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y2, Y2
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y2, Y2
-	VPOR    Y5, Y2, Y2
-	VMOVDQU 96(R13)(SI*1), Y4
-	VPSRLW  $0x08, Y3, Y5
-	VPSRLW  $0x08, Y4, Y6
-	VPMULLW Y6, Y5, Y5
-	VPSLLW  $0x08, Y5, Y5
-	VPMULLW Y4, Y3, Y3
-	VPAND   c32_ff00ffAVX2<>+0(SB), Y3, Y3
-	VPOR    Y5, Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU (R10)(SI*1), Y1
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU (R9)(SI*1), Y1
 	VPSRLW  $0x08, Y0, Y2
 	VPSRLW  $0x08, Y1, Y3
 	VPMULLW Y3, Y2, Y2
@@ -427,11 +315,11 @@ tail:
 	VPOR    Y2, Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU (R13)(SI*1), Y1
 	VPSRLW  $0x08, Y0, Y2
 	VPSRLW  $0x08, Y1, Y3
@@ -440,21 +328,21 @@ tail_sources:
 	VPMULLW Y1, Y0, Y0
 	VPAND   c32_ff00ffAVX2<>+0(SB), Y0, Y0
 	VPOR    Y2, Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -463,8 +351,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -485,68 +373,68 @@ GLOBL c32_ff00ffAVX2<>(SB), RODATA|NOPTR, $32
 // func minInt8AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minInt8AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINSB (R10)(SI*1), Y0, Y0
-	VPMINSB 32(R10)(SI*1), Y1, Y1
-	VPMINSB 64(R10)(SI*1), Y2, Y2
-	VPMINSB 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMINSB (R9)(SI*1), Y0, Y0
+	VPMINSB 32(R9)(SI*1), Y1, Y1
+	VPMINSB 64(R9)(SI*1), Y2, Y2
+	VPMINSB 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSB (R13)(SI*1), Y0, Y0
 	VPMINSB 32(R13)(SI*1), Y1, Y1
 	VPMINSB 64(R13)(SI*1), Y2, Y2
 	VPMINSB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -555,87 +443,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINSB (R10)(SI*1), Y0, Y0
-	VPMINSB 32(R10)(SI*1), Y1, Y1
-	VPMINSB 64(R10)(SI*1), Y2, Y2
-	VPMINSB 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINSB (R13)(SI*1), Y0, Y0
-	VPMINSB 32(R13)(SI*1), Y1, Y1
-	VPMINSB 64(R13)(SI*1), Y2, Y2
-	VPMINSB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMINSB (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMINSB (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSB (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -644,8 +504,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -656,68 +516,68 @@ return:
 // func maxInt8AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxInt8AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXSB (R10)(SI*1), Y0, Y0
-	VPMAXSB 32(R10)(SI*1), Y1, Y1
-	VPMAXSB 64(R10)(SI*1), Y2, Y2
-	VPMAXSB 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMAXSB (R9)(SI*1), Y0, Y0
+	VPMAXSB 32(R9)(SI*1), Y1, Y1
+	VPMAXSB 64(R9)(SI*1), Y2, Y2
+	VPMAXSB 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSB (R13)(SI*1), Y0, Y0
 	VPMAXSB 32(R13)(SI*1), Y1, Y1
 	VPMAXSB 64(R13)(SI*1), Y2, Y2
 	VPMAXSB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -726,87 +586,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXSB (R10)(SI*1), Y0, Y0
-	VPMAXSB 32(R10)(SI*1), Y1, Y1
-	VPMAXSB 64(R10)(SI*1), Y2, Y2
-	VPMAXSB 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXSB (R13)(SI*1), Y0, Y0
-	VPMAXSB 32(R13)(SI*1), Y1, Y1
-	VPMAXSB 64(R13)(SI*1), Y2, Y2
-	VPMAXSB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMAXSB (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMAXSB (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSB (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -815,8 +647,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -827,68 +659,68 @@ return:
 // func minUint8AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minUint8AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINUB (R10)(SI*1), Y0, Y0
-	VPMINUB 32(R10)(SI*1), Y1, Y1
-	VPMINUB 64(R10)(SI*1), Y2, Y2
-	VPMINUB 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMINUB (R9)(SI*1), Y0, Y0
+	VPMINUB 32(R9)(SI*1), Y1, Y1
+	VPMINUB 64(R9)(SI*1), Y2, Y2
+	VPMINUB 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUB (R13)(SI*1), Y0, Y0
 	VPMINUB 32(R13)(SI*1), Y1, Y1
 	VPMINUB 64(R13)(SI*1), Y2, Y2
 	VPMINUB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -897,87 +729,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINUB (R10)(SI*1), Y0, Y0
-	VPMINUB 32(R10)(SI*1), Y1, Y1
-	VPMINUB 64(R10)(SI*1), Y2, Y2
-	VPMINUB 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINUB (R13)(SI*1), Y0, Y0
-	VPMINUB 32(R13)(SI*1), Y1, Y1
-	VPMINUB 64(R13)(SI*1), Y2, Y2
-	VPMINUB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMINUB (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMINUB (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUB (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -986,8 +790,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -998,68 +802,68 @@ return:
 // func maxUint8AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxUint8AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXUB (R10)(SI*1), Y0, Y0
-	VPMAXUB 32(R10)(SI*1), Y1, Y1
-	VPMAXUB 64(R10)(SI*1), Y2, Y2
-	VPMAXUB 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMAXUB (R9)(SI*1), Y0, Y0
+	VPMAXUB 32(R9)(SI*1), Y1, Y1
+	VPMAXUB 64(R9)(SI*1), Y2, Y2
+	VPMAXUB 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUB (R13)(SI*1), Y0, Y0
 	VPMAXUB 32(R13)(SI*1), Y1, Y1
 	VPMAXUB 64(R13)(SI*1), Y2, Y2
 	VPMAXUB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -1068,87 +872,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXUB (R10)(SI*1), Y0, Y0
-	VPMAXUB 32(R10)(SI*1), Y1, Y1
-	VPMAXUB 64(R10)(SI*1), Y2, Y2
-	VPMAXUB 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXUB (R13)(SI*1), Y0, Y0
-	VPMAXUB 32(R13)(SI*1), Y1, Y1
-	VPMAXUB 64(R13)(SI*1), Y2, Y2
-	VPMAXUB 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMAXUB (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMAXUB (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUB (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -1157,8 +933,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1169,68 +945,68 @@ return:
 // func sumInt16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumInt16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDW  (R10)(SI*1), Y0, Y0
-	VPADDW  32(R10)(SI*1), Y1, Y1
-	VPADDW  64(R10)(SI*1), Y2, Y2
-	VPADDW  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPADDW  (R9)(SI*1), Y0, Y0
+	VPADDW  32(R9)(SI*1), Y1, Y1
+	VPADDW  64(R9)(SI*1), Y2, Y2
+	VPADDW  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDW (R13)(SI*1), Y0, Y0
 	VPADDW 32(R13)(SI*1), Y1, Y1
 	VPADDW 64(R13)(SI*1), Y2, Y2
 	VPADDW 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -1239,87 +1015,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDW  (R10)(SI*1), Y0, Y0
-	VPADDW  32(R10)(SI*1), Y1, Y1
-	VPADDW  64(R10)(SI*1), Y2, Y2
-	VPADDW  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDW (R13)(SI*1), Y0, Y0
-	VPADDW 32(R13)(SI*1), Y1, Y1
-	VPADDW 64(R13)(SI*1), Y2, Y2
-	VPADDW 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPADDW  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPADDW  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDW (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -1328,8 +1076,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1340,68 +1088,68 @@ return:
 // func prodInt16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·prodInt16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMULLW (R10)(SI*1), Y0, Y0
-	VPMULLW 32(R10)(SI*1), Y1, Y1
-	VPMULLW 64(R10)(SI*1), Y2, Y2
-	VPMULLW 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMULLW (R9)(SI*1), Y0, Y0
+	VPMULLW 32(R9)(SI*1), Y1, Y1
+	VPMULLW 64(R9)(SI*1), Y2, Y2
+	VPMULLW 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMULLW (R13)(SI*1), Y0, Y0
 	VPMULLW 32(R13)(SI*1), Y1, Y1
 	VPMULLW 64(R13)(SI*1), Y2, Y2
 	VPMULLW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -1410,87 +1158,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMULLW (R10)(SI*1), Y0, Y0
-	VPMULLW 32(R10)(SI*1), Y1, Y1
-	VPMULLW 64(R10)(SI*1), Y2, Y2
-	VPMULLW 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMULLW (R13)(SI*1), Y0, Y0
-	VPMULLW 32(R13)(SI*1), Y1, Y1
-	VPMULLW 64(R13)(SI*1), Y2, Y2
-	VPMULLW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMULLW (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMULLW (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMULLW (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -1499,8 +1219,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1511,68 +1231,68 @@ return:
 // func minInt16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minInt16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINSW (R10)(SI*1), Y0, Y0
-	VPMINSW 32(R10)(SI*1), Y1, Y1
-	VPMINSW 64(R10)(SI*1), Y2, Y2
-	VPMINSW 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMINSW (R9)(SI*1), Y0, Y0
+	VPMINSW 32(R9)(SI*1), Y1, Y1
+	VPMINSW 64(R9)(SI*1), Y2, Y2
+	VPMINSW 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSW (R13)(SI*1), Y0, Y0
 	VPMINSW 32(R13)(SI*1), Y1, Y1
 	VPMINSW 64(R13)(SI*1), Y2, Y2
 	VPMINSW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -1581,87 +1301,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINSW (R10)(SI*1), Y0, Y0
-	VPMINSW 32(R10)(SI*1), Y1, Y1
-	VPMINSW 64(R10)(SI*1), Y2, Y2
-	VPMINSW 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINSW (R13)(SI*1), Y0, Y0
-	VPMINSW 32(R13)(SI*1), Y1, Y1
-	VPMINSW 64(R13)(SI*1), Y2, Y2
-	VPMINSW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMINSW (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMINSW (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSW (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -1670,8 +1362,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1682,68 +1374,68 @@ return:
 // func maxInt16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxInt16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXSW (R10)(SI*1), Y0, Y0
-	VPMAXSW 32(R10)(SI*1), Y1, Y1
-	VPMAXSW 64(R10)(SI*1), Y2, Y2
-	VPMAXSW 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMAXSW (R9)(SI*1), Y0, Y0
+	VPMAXSW 32(R9)(SI*1), Y1, Y1
+	VPMAXSW 64(R9)(SI*1), Y2, Y2
+	VPMAXSW 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSW (R13)(SI*1), Y0, Y0
 	VPMAXSW 32(R13)(SI*1), Y1, Y1
 	VPMAXSW 64(R13)(SI*1), Y2, Y2
 	VPMAXSW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -1752,87 +1444,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXSW (R10)(SI*1), Y0, Y0
-	VPMAXSW 32(R10)(SI*1), Y1, Y1
-	VPMAXSW 64(R10)(SI*1), Y2, Y2
-	VPMAXSW 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXSW (R13)(SI*1), Y0, Y0
-	VPMAXSW 32(R13)(SI*1), Y1, Y1
-	VPMAXSW 64(R13)(SI*1), Y2, Y2
-	VPMAXSW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMAXSW (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMAXSW (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSW (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -1841,8 +1505,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1853,68 +1517,68 @@ return:
 // func minUint16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minUint16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINUW (R10)(SI*1), Y0, Y0
-	VPMINUW 32(R10)(SI*1), Y1, Y1
-	VPMINUW 64(R10)(SI*1), Y2, Y2
-	VPMINUW 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMINUW (R9)(SI*1), Y0, Y0
+	VPMINUW 32(R9)(SI*1), Y1, Y1
+	VPMINUW 64(R9)(SI*1), Y2, Y2
+	VPMINUW 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUW (R13)(SI*1), Y0, Y0
 	VPMINUW 32(R13)(SI*1), Y1, Y1
 	VPMINUW 64(R13)(SI*1), Y2, Y2
 	VPMINUW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -1923,87 +1587,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINUW (R10)(SI*1), Y0, Y0
-	VPMINUW 32(R10)(SI*1), Y1, Y1
-	VPMINUW 64(R10)(SI*1), Y2, Y2
-	VPMINUW 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINUW (R13)(SI*1), Y0, Y0
-	VPMINUW 32(R13)(SI*1), Y1, Y1
-	VPMINUW 64(R13)(SI*1), Y2, Y2
-	VPMINUW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMINUW (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMINUW (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUW (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -2012,8 +1648,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2024,68 +1660,68 @@ return:
 // func maxUint16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxUint16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXUW (R10)(SI*1), Y0, Y0
-	VPMAXUW 32(R10)(SI*1), Y1, Y1
-	VPMAXUW 64(R10)(SI*1), Y2, Y2
-	VPMAXUW 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMAXUW (R9)(SI*1), Y0, Y0
+	VPMAXUW 32(R9)(SI*1), Y1, Y1
+	VPMAXUW 64(R9)(SI*1), Y2, Y2
+	VPMAXUW 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUW (R13)(SI*1), Y0, Y0
 	VPMAXUW 32(R13)(SI*1), Y1, Y1
 	VPMAXUW 64(R13)(SI*1), Y2, Y2
 	VPMAXUW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -2094,87 +1730,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXUW (R10)(SI*1), Y0, Y0
-	VPMAXUW 32(R10)(SI*1), Y1, Y1
-	VPMAXUW 64(R10)(SI*1), Y2, Y2
-	VPMAXUW 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXUW (R13)(SI*1), Y0, Y0
-	VPMAXUW 32(R13)(SI*1), Y1, Y1
-	VPMAXUW 64(R13)(SI*1), Y2, Y2
-	VPMAXUW 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMAXUW (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMAXUW (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUW (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -2183,8 +1791,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2195,68 +1803,68 @@ return:
 // func sumInt32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumInt32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDD  (R10)(SI*1), Y0, Y0
-	VPADDD  32(R10)(SI*1), Y1, Y1
-	VPADDD  64(R10)(SI*1), Y2, Y2
-	VPADDD  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPADDD  (R9)(SI*1), Y0, Y0
+	VPADDD  32(R9)(SI*1), Y1, Y1
+	VPADDD  64(R9)(SI*1), Y2, Y2
+	VPADDD  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDD (R13)(SI*1), Y0, Y0
 	VPADDD 32(R13)(SI*1), Y1, Y1
 	VPADDD 64(R13)(SI*1), Y2, Y2
 	VPADDD 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -2265,87 +1873,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDD  (R10)(SI*1), Y0, Y0
-	VPADDD  32(R10)(SI*1), Y1, Y1
-	VPADDD  64(R10)(SI*1), Y2, Y2
-	VPADDD  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDD (R13)(SI*1), Y0, Y0
-	VPADDD 32(R13)(SI*1), Y1, Y1
-	VPADDD 64(R13)(SI*1), Y2, Y2
-	VPADDD 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPADDD  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPADDD  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDD (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -2354,8 +1934,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2366,68 +1946,68 @@ return:
 // func prodInt32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·prodInt32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMULLD (R10)(SI*1), Y0, Y0
-	VPMULLD 32(R10)(SI*1), Y1, Y1
-	VPMULLD 64(R10)(SI*1), Y2, Y2
-	VPMULLD 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMULLD (R9)(SI*1), Y0, Y0
+	VPMULLD 32(R9)(SI*1), Y1, Y1
+	VPMULLD 64(R9)(SI*1), Y2, Y2
+	VPMULLD 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMULLD (R13)(SI*1), Y0, Y0
 	VPMULLD 32(R13)(SI*1), Y1, Y1
 	VPMULLD 64(R13)(SI*1), Y2, Y2
 	VPMULLD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -2436,87 +2016,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMULLD (R10)(SI*1), Y0, Y0
-	VPMULLD 32(R10)(SI*1), Y1, Y1
-	VPMULLD 64(R10)(SI*1), Y2, Y2
-	VPMULLD 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMULLD (R13)(SI*1), Y0, Y0
-	VPMULLD 32(R13)(SI*1), Y1, Y1
-	VPMULLD 64(R13)(SI*1), Y2, Y2
-	VPMULLD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMULLD (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMULLD (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMULLD (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -2525,8 +2077,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2537,68 +2089,68 @@ return:
 // func minInt32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minInt32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINSD (R10)(SI*1), Y0, Y0
-	VPMINSD 32(R10)(SI*1), Y1, Y1
-	VPMINSD 64(R10)(SI*1), Y2, Y2
-	VPMINSD 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMINSD (R9)(SI*1), Y0, Y0
+	VPMINSD 32(R9)(SI*1), Y1, Y1
+	VPMINSD 64(R9)(SI*1), Y2, Y2
+	VPMINSD 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSD (R13)(SI*1), Y0, Y0
 	VPMINSD 32(R13)(SI*1), Y1, Y1
 	VPMINSD 64(R13)(SI*1), Y2, Y2
 	VPMINSD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -2607,87 +2159,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINSD (R10)(SI*1), Y0, Y0
-	VPMINSD 32(R10)(SI*1), Y1, Y1
-	VPMINSD 64(R10)(SI*1), Y2, Y2
-	VPMINSD 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINSD (R13)(SI*1), Y0, Y0
-	VPMINSD 32(R13)(SI*1), Y1, Y1
-	VPMINSD 64(R13)(SI*1), Y2, Y2
-	VPMINSD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMINSD (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMINSD (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSD (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -2696,8 +2220,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2708,68 +2232,68 @@ return:
 // func maxInt32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxInt32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXSD (R10)(SI*1), Y0, Y0
-	VPMAXSD 32(R10)(SI*1), Y1, Y1
-	VPMAXSD 64(R10)(SI*1), Y2, Y2
-	VPMAXSD 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMAXSD (R9)(SI*1), Y0, Y0
+	VPMAXSD 32(R9)(SI*1), Y1, Y1
+	VPMAXSD 64(R9)(SI*1), Y2, Y2
+	VPMAXSD 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSD (R13)(SI*1), Y0, Y0
 	VPMAXSD 32(R13)(SI*1), Y1, Y1
 	VPMAXSD 64(R13)(SI*1), Y2, Y2
 	VPMAXSD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -2778,87 +2302,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXSD (R10)(SI*1), Y0, Y0
-	VPMAXSD 32(R10)(SI*1), Y1, Y1
-	VPMAXSD 64(R10)(SI*1), Y2, Y2
-	VPMAXSD 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXSD (R13)(SI*1), Y0, Y0
-	VPMAXSD 32(R13)(SI*1), Y1, Y1
-	VPMAXSD 64(R13)(SI*1), Y2, Y2
-	VPMAXSD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMAXSD (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMAXSD (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSD (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -2867,8 +2363,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2879,68 +2375,68 @@ return:
 // func minUint32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minUint32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINUD (R10)(SI*1), Y0, Y0
-	VPMINUD 32(R10)(SI*1), Y1, Y1
-	VPMINUD 64(R10)(SI*1), Y2, Y2
-	VPMINUD 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMINUD (R9)(SI*1), Y0, Y0
+	VPMINUD 32(R9)(SI*1), Y1, Y1
+	VPMINUD 64(R9)(SI*1), Y2, Y2
+	VPMINUD 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUD (R13)(SI*1), Y0, Y0
 	VPMINUD 32(R13)(SI*1), Y1, Y1
 	VPMINUD 64(R13)(SI*1), Y2, Y2
 	VPMINUD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -2949,87 +2445,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMINUD (R10)(SI*1), Y0, Y0
-	VPMINUD 32(R10)(SI*1), Y1, Y1
-	VPMINUD 64(R10)(SI*1), Y2, Y2
-	VPMINUD 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINUD (R13)(SI*1), Y0, Y0
-	VPMINUD 32(R13)(SI*1), Y1, Y1
-	VPMINUD 64(R13)(SI*1), Y2, Y2
-	VPMINUD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMINUD (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMINUD (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUD (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -3038,8 +2506,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3050,68 +2518,68 @@ return:
 // func maxUint32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxUint32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXUD (R10)(SI*1), Y0, Y0
-	VPMAXUD 32(R10)(SI*1), Y1, Y1
-	VPMAXUD 64(R10)(SI*1), Y2, Y2
-	VPMAXUD 96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPMAXUD (R9)(SI*1), Y0, Y0
+	VPMAXUD 32(R9)(SI*1), Y1, Y1
+	VPMAXUD 64(R9)(SI*1), Y2, Y2
+	VPMAXUD 96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUD (R13)(SI*1), Y0, Y0
 	VPMAXUD 32(R13)(SI*1), Y1, Y1
 	VPMAXUD 64(R13)(SI*1), Y2, Y2
 	VPMAXUD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -3120,87 +2588,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPMAXUD (R10)(SI*1), Y0, Y0
-	VPMAXUD 32(R10)(SI*1), Y1, Y1
-	VPMAXUD 64(R10)(SI*1), Y2, Y2
-	VPMAXUD 96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXUD (R13)(SI*1), Y0, Y0
-	VPMAXUD 32(R13)(SI*1), Y1, Y1
-	VPMAXUD 64(R13)(SI*1), Y2, Y2
-	VPMAXUD 96(R13)(SI*1), Y3, Y3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPMAXUD (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPMAXUD (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUD (R13)(SI*1), Y0, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -3209,8 +2649,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3221,68 +2661,68 @@ return:
 // func sumInt64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumInt64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDQ  (R10)(SI*1), Y0, Y0
-	VPADDQ  32(R10)(SI*1), Y1, Y1
-	VPADDQ  64(R10)(SI*1), Y2, Y2
-	VPADDQ  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPADDQ  (R9)(SI*1), Y0, Y0
+	VPADDQ  32(R9)(SI*1), Y1, Y1
+	VPADDQ  64(R9)(SI*1), Y2, Y2
+	VPADDQ  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDQ (R13)(SI*1), Y0, Y0
 	VPADDQ 32(R13)(SI*1), Y1, Y1
 	VPADDQ 64(R13)(SI*1), Y2, Y2
 	VPADDQ 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -3291,87 +2731,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPADDQ  (R10)(SI*1), Y0, Y0
-	VPADDQ  32(R10)(SI*1), Y1, Y1
-	VPADDQ  64(R10)(SI*1), Y2, Y2
-	VPADDQ  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDQ (R13)(SI*1), Y0, Y0
-	VPADDQ 32(R13)(SI*1), Y1, Y1
-	VPADDQ 64(R13)(SI*1), Y2, Y2
-	VPADDQ 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPADDQ  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPADDQ  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDQ (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -3380,8 +2792,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3392,33 +2804,30 @@ return:
 // func prodInt64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·prodInt64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ     DI, R8
-	SUBQ     SI, R8
-	CMPQ     R8, $+128
+	MOVQ     DI, R11
+	SUBQ     SI, R11
+	CMPQ     R11, $+128
 	JL       tail
-	VMOVDQU  (R9)(SI*1), Y0
-	VMOVDQU  32(R9)(SI*1), Y1
-	VMOVDQU  64(R9)(SI*1), Y2
-	VMOVDQU  96(R9)(SI*1), Y3
-	VMOVDQU  (R10)(SI*1), Y4
+	VMOVDQU  (R8)(SI*1), Y0
+	VMOVDQU  32(R8)(SI*1), Y1
+	VMOVDQU  64(R8)(SI*1), Y2
+	VMOVDQU  96(R8)(SI*1), Y3
+	VMOVDQU  (R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y0, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -3427,7 +2836,7 @@ block:
 	VPSLLQ   $0x20, Y5, Y5
 	VPMULUDQ Y4, Y0, Y0
 	VPADDQ   Y5, Y0, Y0
-	VMOVDQU  32(R10)(SI*1), Y4
+	VMOVDQU  32(R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y1, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -3436,7 +2845,7 @@ block:
 	VPSLLQ   $0x20, Y5, Y5
 	VPMULUDQ Y4, Y1, Y1
 	VPADDQ   Y5, Y1, Y1
-	VMOVDQU  64(R10)(SI*1), Y4
+	VMOVDQU  64(R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y2, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -3445,7 +2854,7 @@ block:
 	VPSLLQ   $0x20, Y5, Y5
 	VPMULUDQ Y4, Y2, Y2
 	VPADDQ   Y5, Y2, Y2
-	VMOVDQU  96(R10)(SI*1), Y4
+	VMOVDQU  96(R9)(SI*1), Y4
 	VPSRLQ   $0x20, Y3, Y5
 	VPMULUDQ Y4, Y5, Y5
 	VPSRLQ   $0x20, Y4, Y6
@@ -3456,11 +2865,11 @@ block:
 	VPADDQ   Y5, Y3, Y3
 	TESTQ    BX, BX
 	JZ       block_sources_done
-	MOVQ     DX, R8
+	MOVQ     DX, R11
 	MOVQ     BX, R12
 
 block_sources:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU  (R13)(SI*1), Y4
 	VPSRLQ   $0x20, Y0, Y5
 	VPMULUDQ Y4, Y5, Y5
@@ -3497,27 +2906,30 @@ block_sources:
 	VPSLLQ   $0x20, Y5, Y5
 	VPMULUDQ Y4, Y3, Y3
 	VPADDQ   Y5, Y3, Y3
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -3526,128 +2938,36 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ     DI, R8
-	SUBQ     SI, R8
-	CMPQ     R8, $+128
-	JL       tail
-	VMOVDQU  (R9)(SI*1), Y0
-	VMOVDQU  32(R9)(SI*1), Y1
-	VMOVDQU  64(R9)(SI*1), Y2
-	VMOVDQU  96(R9)(SI*1), Y3
-	VMOVDQU  (R10)(SI*1), Y4
-	VPSRLQ   $0x20, Y0, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y0, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y0, Y0
-	VPADDQ   Y5, Y0, Y0
-	VMOVDQU  32(R10)(SI*1), Y4
-	VPSRLQ   $0x20, Y1, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y1, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y1, Y1
-	VPADDQ   Y5, Y1, Y1
-	VMOVDQU  64(R10)(SI*1), Y4
-	VPSRLQ   $0x20, Y2, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y2, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y2, Y2
-	VPADDQ   Y5, Y2, Y2
-	VMOVDQU  96(R10)(SI*1), Y4
-	VPSRLQ   $0x20, Y3, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y3, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y3, Y3
-	VPADDQ   Y5, Y3, Y3
-	TESTQ    BX, BX
-	JZ       past_sources_done
-	MOVQ     DX, R8
-	MOVQ     BX, R12
-
-past_sources:
-	MOVQ     (R8), R13
-	VMOVDQU  (R13)(SI*1), Y4
-	VPSRLQ   $0x20, Y0, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y0, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y0, Y0
-	VPADDQ   Y5, Y0, Y0
-	VMOVDQU  32(R13)(SI*1), Y4
-	VPSRLQ   $0x20, Y1, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y1, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y1, Y1
-	VPADDQ   Y5, Y1, Y1
-	VMOVDQU  64(R13)(SI*1), Y4
-	VPSRLQ   $0x20, Y2, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y2, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y2, Y2
-	VPADDQ   Y5, Y2, Y2
-	VMOVDQU  96(R13)(SI*1), Y4
-	VPSRLQ   $0x20, Y3, Y5
-	VPMULUDQ Y4, Y5, Y5
-	VPSRLQ   $0x20, Y4, Y6
-	VPMULUDQ Y6, Y3, Y6
-	VPADDQ   Y6, Y5, Y5
-	VPSLLQ   $0x20, Y5, Y5
-	VPMULUDQ Y4, Y3, Y3
-	VPADDQ   Y5, Y3, Y3
-	ADDQ     $0x18, R8
-	DECQ     R12
-	JNZ      past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ     DI, R8
-	SUBQ     SI, R8
-	CMPQ     R8, $+32
+	MOVQ     DI, R11
+	SUBQ     SI, R11
+	CMPQ     R11, $+32
 	JL       done
-	VMOVDQU  (R9)(SI*1), Y0
-	VMOVDQU  (R10)(SI*1), Y1
+	VMOVDQU  (R8)(SI*1), Y0
+	VMOVDQU  (R9)(SI*1), Y1
 	VPSRLQ   $0x20, Y0, Y2
 	VPMULUDQ Y1, Y2, Y2
 	VPSRLQ   $0x20, Y1, Y3
@@ -3658,11 +2978,11 @@ tail:
 	VPADDQ   Y2, Y0, Y0
 	TESTQ    BX, BX
 	JZ       tail_sources_done
-	MOVQ     DX, R8
+	MOVQ     DX, R11
 	MOVQ     BX, R12
 
 tail_sources:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU  (R13)(SI*1), Y1
 	VPSRLQ   $0x20, Y0, Y2
 	VPMULUDQ Y1, Y2, Y2
@@ -3672,21 +2992,21 @@ tail_sources:
 	VPSLLQ   $0x20, Y2, Y2
 	VPMULUDQ Y1, Y0, Y0
 	VPADDQ   Y2, Y0, Y0
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -3695,8 +3015,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3707,51 +3027,48 @@ return:
 // func minInt64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minInt64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VPBLENDVB Y5, Y4, Y0, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y1, Y5
 	VPBLENDVB Y5, Y4, Y1, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y2, Y5
 	VPBLENDVB Y5, Y4, Y2, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VPBLENDVB Y5, Y4, Y3, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VPBLENDVB Y5, Y4, Y0, Y0
@@ -3764,27 +3081,30 @@ block_sources:
 	VMOVDQU   96(R13)(SI*1), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VPBLENDVB Y5, Y4, Y3, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -3793,107 +3113,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y0, Y5
-	VPBLENDVB Y5, Y4, Y0, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y1, Y5
-	VPBLENDVB Y5, Y4, Y1, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y2, Y5
-	VPBLENDVB Y5, Y4, Y2, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y3, Y5
-	VPBLENDVB Y5, Y4, Y3, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y0, Y5
-	VPBLENDVB Y5, Y4, Y0, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y1, Y5
-	VPBLENDVB Y5, Y4, Y1, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y2, Y5
-	VPBLENDVB Y5, Y4, Y2, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y3, Y5
-	VPBLENDVB Y5, Y4, Y3, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VPBLENDVB Y2, Y1, Y0, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VPBLENDVB Y2, Y1, Y0, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -3902,8 +3178,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3914,51 +3190,48 @@ return:
 // func maxInt64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxInt64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VPBLENDVB Y5, Y0, Y4, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y1, Y5
 	VPBLENDVB Y5, Y1, Y4, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y2, Y5
 	VPBLENDVB Y5, Y2, Y4, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VPBLENDVB Y5, Y3, Y4, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VPCMPGTQ  Y4, Y0, Y5
 	VPBLENDVB Y5, Y0, Y4, Y0
@@ -3971,27 +3244,30 @@ block_sources:
 	VMOVDQU   96(R13)(SI*1), Y4
 	VPCMPGTQ  Y4, Y3, Y5
 	VPBLENDVB Y5, Y3, Y4, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -4000,107 +3276,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y0, Y5
-	VPBLENDVB Y5, Y0, Y4, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y1, Y5
-	VPBLENDVB Y5, Y1, Y4, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y2, Y5
-	VPBLENDVB Y5, Y2, Y4, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VPCMPGTQ  Y4, Y3, Y5
-	VPBLENDVB Y5, Y3, Y4, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y0, Y5
-	VPBLENDVB Y5, Y0, Y4, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y1, Y5
-	VPBLENDVB Y5, Y1, Y4, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y2, Y5
-	VPBLENDVB Y5, Y2, Y4, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VPCMPGTQ  Y4, Y3, Y5
-	VPBLENDVB Y5, Y3, Y4, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VPBLENDVB Y2, Y0, Y1, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VPCMPGTQ  Y1, Y0, Y2
 	VPBLENDVB Y2, Y0, Y1, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -4109,8 +3341,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4121,59 +3353,56 @@ return:
 // func minUint64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minUint64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y4, Y0, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y4, Y1, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y4, Y2, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y4, Y3, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
@@ -4194,27 +3423,30 @@ block_sources:
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y4, Y3, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -4223,127 +3455,67 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y0, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y1, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y2, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y3, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y0, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y1, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y2, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y4, Y3, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
 	VPCMPGTQ  Y3, Y2, Y2
 	VPBLENDVB Y2, Y1, Y0, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
 	VPCMPGTQ  Y3, Y2, Y2
 	VPBLENDVB Y2, Y1, Y0, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -4352,8 +3524,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4370,59 +3542,56 @@ GLOBL c64_8000000000000000AVX2<>(SB), RODATA|NOPTR, $32
 // func maxUint64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxUint64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y0, Y4, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y1, Y4, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y2, Y4, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y3, Y4, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
@@ -4443,27 +3612,30 @@ block_sources:
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
 	VPCMPGTQ  Y6, Y5, Y5
 	VPBLENDVB Y5, Y3, Y4, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -4472,127 +3644,67 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y0, Y4, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y1, Y4, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y2, Y4, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y3, Y4, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y0, Y4, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y1, Y4, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y2, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y2, Y4, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y3, Y5
-	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y4, Y6
-	VPCMPGTQ  Y6, Y5, Y5
-	VPBLENDVB Y5, Y3, Y4, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
 	VPCMPGTQ  Y3, Y2, Y2
 	VPBLENDVB Y2, Y0, Y1, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y0, Y2
 	VPXOR     c64_8000000000000000AVX2<>+0(SB), Y1, Y3
 	VPCMPGTQ  Y3, Y2, Y2
 	VPBLENDVB Y2, Y0, Y1, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -4601,8 +3713,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4613,68 +3725,68 @@ return:
 // func andBitsAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·andBitsAVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPAND   (R10)(SI*1), Y0, Y0
-	VPAND   32(R10)(SI*1), Y1, Y1
-	VPAND   64(R10)(SI*1), Y2, Y2
-	VPAND   96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPAND   (R9)(SI*1), Y0, Y0
+	VPAND   32(R9)(SI*1), Y1, Y1
+	VPAND   64(R9)(SI*1), Y2, Y2
+	VPAND   96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ  (R8), R13
+	MOVQ  (R11), R13
 	VPAND (R13)(SI*1), Y0, Y0
 	VPAND 32(R13)(SI*1), Y1, Y1
 	VPAND 64(R13)(SI*1), Y2, Y2
 	VPAND 96(R13)(SI*1), Y3, Y3
-	ADDQ  $0x18, R8
+	ADDQ  $0x18, R11
 	DECQ  R12
 	JNZ   block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -4683,87 +3795,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPAND   (R10)(SI*1), Y0, Y0
-	VPAND   32(R10)(SI*1), Y1, Y1
-	VPAND   64(R10)(SI*1), Y2, Y2
-	VPAND   96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ  (R8), R13
-	VPAND (R13)(SI*1), Y0, Y0
-	VPAND 32(R13)(SI*1), Y1, Y1
-	VPAND 64(R13)(SI*1), Y2, Y2
-	VPAND 96(R13)(SI*1), Y3, Y3
-	ADDQ  $0x18, R8
-	DECQ  R12
-	JNZ   past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPAND   (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPAND   (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ  (R8), R13
+	MOVQ  (R11), R13
 	VPAND (R13)(SI*1), Y0, Y0
-	ADDQ  $0x18, R8
+	ADDQ  $0x18, R11
 	DECQ  R12
 	JNZ   tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -4772,8 +3856,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4784,68 +3868,68 @@ return:
 // func orBitsAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·orBitsAVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPOR    (R10)(SI*1), Y0, Y0
-	VPOR    32(R10)(SI*1), Y1, Y1
-	VPOR    64(R10)(SI*1), Y2, Y2
-	VPOR    96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPOR    (R9)(SI*1), Y0, Y0
+	VPOR    32(R9)(SI*1), Y1, Y1
+	VPOR    64(R9)(SI*1), Y2, Y2
+	VPOR    96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ (R8), R13
+	MOVQ (R11), R13
 	VPOR (R13)(SI*1), Y0, Y0
 	VPOR 32(R13)(SI*1), Y1, Y1
 	VPOR 64(R13)(SI*1), Y2, Y2
 	VPOR 96(R13)(SI*1), Y3, Y3
-	ADDQ $0x18, R8
+	ADDQ $0x18, R11
 	DECQ R12
 	JNZ  block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -4854,87 +3938,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPOR    (R10)(SI*1), Y0, Y0
-	VPOR    32(R10)(SI*1), Y1, Y1
-	VPOR    64(R10)(SI*1), Y2, Y2
-	VPOR    96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ (R8), R13
-	VPOR (R13)(SI*1), Y0, Y0
-	VPOR 32(R13)(SI*1), Y1, Y1
-	VPOR 64(R13)(SI*1), Y2, Y2
-	VPOR 96(R13)(SI*1), Y3, Y3
-	ADDQ $0x18, R8
-	DECQ R12
-	JNZ  past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPOR    (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPOR    (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ (R8), R13
+	MOVQ (R11), R13
 	VPOR (R13)(SI*1), Y0, Y0
-	ADDQ $0x18, R8
+	ADDQ $0x18, R11
 	DECQ R12
 	JNZ  tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -4943,8 +3999,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4955,68 +4011,68 @@ return:
 // func xorBitsAVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·xorBitsAVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPXOR   (R10)(SI*1), Y0, Y0
-	VPXOR   32(R10)(SI*1), Y1, Y1
-	VPXOR   64(R10)(SI*1), Y2, Y2
-	VPXOR   96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VPXOR   (R9)(SI*1), Y0, Y0
+	VPXOR   32(R9)(SI*1), Y1, Y1
+	VPXOR   64(R9)(SI*1), Y2, Y2
+	VPXOR   96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ  (R8), R13
+	MOVQ  (R11), R13
 	VPXOR (R13)(SI*1), Y0, Y0
 	VPXOR 32(R13)(SI*1), Y1, Y1
 	VPXOR 64(R13)(SI*1), Y2, Y2
 	VPXOR 96(R13)(SI*1), Y3, Y3
-	ADDQ  $0x18, R8
+	ADDQ  $0x18, R11
 	DECQ  R12
 	JNZ   block_sources
 
 block_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -5025,87 +4081,59 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VPXOR   (R10)(SI*1), Y0, Y0
-	VPXOR   32(R10)(SI*1), Y1, Y1
-	VPXOR   64(R10)(SI*1), Y2, Y2
-	VPXOR   96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ  (R8), R13
-	VPXOR (R13)(SI*1), Y0, Y0
-	VPXOR 32(R13)(SI*1), Y1, Y1
-	VPXOR 64(R13)(SI*1), Y2, Y2
-	VPXOR 96(R13)(SI*1), Y3, Y3
-	ADDQ  $0x18, R8
-	DECQ  R12
-	JNZ   past_sources
-
-past_sources_done:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VPXOR   (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VPXOR   (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ  (R8), R13
+	MOVQ  (R11), R13
 	VPXOR (R13)(SI*1), Y0, Y0
-	ADDQ  $0x18, R8
+	ADDQ  $0x18, R11
 	DECQ  R12
 	JNZ   tail_sources
 
 tail_sources_done:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -5114,8 +4142,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5126,48 +4154,45 @@ return:
 // func sumFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumFloat32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VADDPS  (R10)(SI*1), Y0, Y0
-	VADDPS  32(R10)(SI*1), Y1, Y1
-	VADDPS  64(R10)(SI*1), Y2, Y2
-	VADDPS  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VADDPS  (R9)(SI*1), Y0, Y0
+	VADDPS  32(R9)(SI*1), Y1, Y1
+	VADDPS  64(R9)(SI*1), Y2, Y2
+	VADDPS  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VADDPS (R13)(SI*1), Y0, Y0
 	VADDPS 32(R13)(SI*1), Y1, Y1
 	VADDPS 64(R13)(SI*1), Y2, Y2
 	VADDPS 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -5187,22 +4212,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -5211,88 +4239,45 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VADDPS  (R10)(SI*1), Y0, Y0
-	VADDPS  32(R10)(SI*1), Y1, Y1
-	VADDPS  64(R10)(SI*1), Y2, Y2
-	VADDPS  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VADDPS (R13)(SI*1), Y0, Y0
-	VADDPS 32(R13)(SI*1), Y1, Y1
-	VADDPS 64(R13)(SI*1), Y2, Y2
-	VADDPS 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPS $0x03, Y1, Y0, Y4
-	VCMPPS $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPS $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPS $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPS $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPS $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VADDPS  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VADDPS  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VADDPS (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
@@ -5304,16 +4289,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -5322,8 +4307,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5334,48 +4319,45 @@ return:
 // func prodFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·prodFloat32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VMULPS  (R10)(SI*1), Y0, Y0
-	VMULPS  32(R10)(SI*1), Y1, Y1
-	VMULPS  64(R10)(SI*1), Y2, Y2
-	VMULPS  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMULPS  (R9)(SI*1), Y0, Y0
+	VMULPS  32(R9)(SI*1), Y1, Y1
+	VMULPS  64(R9)(SI*1), Y2, Y2
+	VMULPS  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VMULPS (R13)(SI*1), Y0, Y0
 	VMULPS 32(R13)(SI*1), Y1, Y1
 	VMULPS 64(R13)(SI*1), Y2, Y2
 	VMULPS 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -5395,22 +4377,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -5419,88 +4404,45 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VMULPS  (R10)(SI*1), Y0, Y0
-	VMULPS  32(R10)(SI*1), Y1, Y1
-	VMULPS  64(R10)(SI*1), Y2, Y2
-	VMULPS  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VMULPS (R13)(SI*1), Y0, Y0
-	VMULPS 32(R13)(SI*1), Y1, Y1
-	VMULPS 64(R13)(SI*1), Y2, Y2
-	VMULPS 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPS $0x03, Y1, Y0, Y4
-	VCMPPS $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPS $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPS $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPS $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPS $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VMULPS  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VMULPS  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VMULPS (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
@@ -5512,16 +4454,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -5530,8 +4472,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5542,54 +4484,51 @@ return:
 // func minFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minFloat32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VMINPS    Y4, Y0, Y5
 	VMINPS    Y0, Y4, Y6
 	VPOR      Y6, Y5, Y5
 	VCMPPS    $0x03, Y4, Y0, Y7
 	VADDPS    Y4, Y0, Y6
 	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VMINPS    Y4, Y1, Y5
 	VMINPS    Y1, Y4, Y6
 	VPOR      Y6, Y5, Y5
 	VCMPPS    $0x03, Y4, Y1, Y7
 	VADDPS    Y4, Y1, Y6
 	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VMINPS    Y4, Y2, Y5
 	VMINPS    Y2, Y4, Y6
 	VPOR      Y6, Y5, Y5
 	VCMPPS    $0x03, Y4, Y2, Y7
 	VADDPS    Y4, Y2, Y6
 	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VMINPS    Y4, Y3, Y5
 	VMINPS    Y3, Y4, Y6
 	VPOR      Y6, Y5, Y5
@@ -5598,11 +4537,11 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VMINPS    Y4, Y0, Y5
 	VMINPS    Y0, Y4, Y6
@@ -5631,7 +4570,7 @@ block_sources:
 	VCMPPS    $0x03, Y4, Y3, Y7
 	VADDPS    Y4, Y3, Y6
 	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -5651,22 +4590,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -5675,127 +4617,36 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VMINPS    Y4, Y0, Y5
-	VMINPS    Y0, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VMINPS    Y4, Y1, Y5
-	VMINPS    Y1, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VMINPS    Y4, Y2, Y5
-	VMINPS    Y2, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VMINPS    Y4, Y3, Y5
-	VMINPS    Y3, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VMINPS    Y4, Y0, Y5
-	VMINPS    Y0, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VMINPS    Y4, Y1, Y5
-	VMINPS    Y1, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VMINPS    Y4, Y2, Y5
-	VMINPS    Y2, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VMINPS    Y4, Y3, Y5
-	VMINPS    Y3, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPS $0x03, Y1, Y0, Y4
-	VCMPPS $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPS $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPS $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPS $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPS $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VMINPS    Y1, Y0, Y2
 	VMINPS    Y0, Y1, Y3
 	VPOR      Y3, Y2, Y2
@@ -5804,11 +4655,11 @@ tail:
 	VPBLENDVB Y4, Y3, Y2, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VMINPS    Y1, Y0, Y2
 	VMINPS    Y0, Y1, Y3
@@ -5816,7 +4667,7 @@ tail_sources:
 	VCMPPS    $0x03, Y1, Y0, Y4
 	VADDPS    Y1, Y0, Y3
 	VPBLENDVB Y4, Y3, Y2, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -5828,16 +4679,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -5846,8 +4697,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5858,54 +4709,51 @@ return:
 // func maxFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxFloat32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VMAXPS    Y4, Y0, Y5
 	VMAXPS    Y0, Y4, Y6
 	VPAND     Y6, Y5, Y5
 	VCMPPS    $0x03, Y4, Y0, Y7
 	VADDPS    Y4, Y0, Y6
 	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VMAXPS    Y4, Y1, Y5
 	VMAXPS    Y1, Y4, Y6
 	VPAND     Y6, Y5, Y5
 	VCMPPS    $0x03, Y4, Y1, Y7
 	VADDPS    Y4, Y1, Y6
 	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VMAXPS    Y4, Y2, Y5
 	VMAXPS    Y2, Y4, Y6
 	VPAND     Y6, Y5, Y5
 	VCMPPS    $0x03, Y4, Y2, Y7
 	VADDPS    Y4, Y2, Y6
 	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VMAXPS    Y4, Y3, Y5
 	VMAXPS    Y3, Y4, Y6
 	VPAND     Y6, Y5, Y5
@@ -5914,11 +4762,11 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VMAXPS    Y4, Y0, Y5
 	VMAXPS    Y0, Y4, Y6
@@ -5947,7 +4795,7 @@ block_sources:
 	VCMPPS    $0x03, Y4, Y3, Y7
 	VADDPS    Y4, Y3, Y6
 	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -5967,22 +4815,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -5991,127 +4842,36 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VMAXPS    Y4, Y0, Y5
-	VMAXPS    Y0, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VMAXPS    Y4, Y1, Y5
-	VMAXPS    Y1, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VMAXPS    Y4, Y2, Y5
-	VMAXPS    Y2, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VMAXPS    Y4, Y3, Y5
-	VMAXPS    Y3, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VMAXPS    Y4, Y0, Y5
-	VMAXPS    Y0, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VMAXPS    Y4, Y1, Y5
-	VMAXPS    Y1, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VMAXPS    Y4, Y2, Y5
-	VMAXPS    Y2, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VMAXPS    Y4, Y3, Y5
-	VMAXPS    Y3, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPS $0x03, Y1, Y0, Y4
-	VCMPPS $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPS $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPS $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPS $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPS $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VMAXPS    Y1, Y0, Y2
 	VMAXPS    Y0, Y1, Y3
 	VPAND     Y3, Y2, Y2
@@ -6120,11 +4880,11 @@ tail:
 	VPBLENDVB Y4, Y3, Y2, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VMAXPS    Y1, Y0, Y2
 	VMAXPS    Y0, Y1, Y3
@@ -6132,7 +4892,7 @@ tail_sources:
 	VCMPPS    $0x03, Y1, Y0, Y4
 	VADDPS    Y1, Y0, Y3
 	VPBLENDVB Y4, Y3, Y2, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -6144,16 +4904,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -6162,8 +4922,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -6174,48 +4934,45 @@ return:
 // func sumFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumFloat64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VADDPD  (R10)(SI*1), Y0, Y0
-	VADDPD  32(R10)(SI*1), Y1, Y1
-	VADDPD  64(R10)(SI*1), Y2, Y2
-	VADDPD  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VADDPD  (R9)(SI*1), Y0, Y0
+	VADDPD  32(R9)(SI*1), Y1, Y1
+	VADDPD  64(R9)(SI*1), Y2, Y2
+	VADDPD  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VADDPD (R13)(SI*1), Y0, Y0
 	VADDPD 32(R13)(SI*1), Y1, Y1
 	VADDPD 64(R13)(SI*1), Y2, Y2
 	VADDPD 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -6235,22 +4992,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -6259,88 +5019,45 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VADDPD  (R10)(SI*1), Y0, Y0
-	VADDPD  32(R10)(SI*1), Y1, Y1
-	VADDPD  64(R10)(SI*1), Y2, Y2
-	VADDPD  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VADDPD (R13)(SI*1), Y0, Y0
-	VADDPD 32(R13)(SI*1), Y1, Y1
-	VADDPD 64(R13)(SI*1), Y2, Y2
-	VADDPD 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPD $0x03, Y1, Y0, Y4
-	VCMPPD $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPD $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPD $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPD $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPD $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VADDPD  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VADDPD  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VADDPD (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
@@ -6352,16 +5069,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -6370,8 +5087,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -6382,48 +5099,45 @@ return:
 // func prodFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·prodFloat64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VMULPD  (R10)(SI*1), Y0, Y0
-	VMULPD  32(R10)(SI*1), Y1, Y1
-	VMULPD  64(R10)(SI*1), Y2, Y2
-	VMULPD  96(R10)(SI*1), Y3, Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
+	VMULPD  (R9)(SI*1), Y0, Y0
+	VMULPD  32(R9)(SI*1), Y1, Y1
+	VMULPD  64(R9)(SI*1), Y2, Y2
+	VMULPD  96(R9)(SI*1), Y3, Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VMULPD (R13)(SI*1), Y0, Y0
 	VMULPD 32(R13)(SI*1), Y1, Y1
 	VMULPD 64(R13)(SI*1), Y2, Y2
 	VMULPD 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -6443,22 +5157,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -6467,88 +5184,45 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	VMULPD  (R10)(SI*1), Y0, Y0
-	VMULPD  32(R10)(SI*1), Y1, Y1
-	VMULPD  64(R10)(SI*1), Y2, Y2
-	VMULPD  96(R10)(SI*1), Y3, Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VMULPD (R13)(SI*1), Y0, Y0
-	VMULPD 32(R13)(SI*1), Y1, Y1
-	VMULPD 64(R13)(SI*1), Y2, Y2
-	VMULPD 96(R13)(SI*1), Y3, Y3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPD $0x03, Y1, Y0, Y4
-	VCMPPD $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPD $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPD $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPD $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPD $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VMULPD  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VMULPD  (R9)(SI*1), Y0, Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R11
 	MOVQ    BX, R12
 
 tail_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VMULPD (R13)(SI*1), Y0, Y0
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    tail_sources
 
@@ -6560,16 +5234,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -6578,8 +5252,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -6590,54 +5264,51 @@ return:
 // func minFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minFloat64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VMINPD    Y4, Y0, Y5
 	VMINPD    Y0, Y4, Y6
 	VPOR      Y6, Y5, Y5
 	VCMPPD    $0x03, Y4, Y0, Y7
 	VADDPD    Y4, Y0, Y6
 	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VMINPD    Y4, Y1, Y5
 	VMINPD    Y1, Y4, Y6
 	VPOR      Y6, Y5, Y5
 	VCMPPD    $0x03, Y4, Y1, Y7
 	VADDPD    Y4, Y1, Y6
 	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VMINPD    Y4, Y2, Y5
 	VMINPD    Y2, Y4, Y6
 	VPOR      Y6, Y5, Y5
 	VCMPPD    $0x03, Y4, Y2, Y7
 	VADDPD    Y4, Y2, Y6
 	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VMINPD    Y4, Y3, Y5
 	VMINPD    Y3, Y4, Y6
 	VPOR      Y6, Y5, Y5
@@ -6646,11 +5317,11 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VMINPD    Y4, Y0, Y5
 	VMINPD    Y0, Y4, Y6
@@ -6679,7 +5350,7 @@ block_sources:
 	VCMPPD    $0x03, Y4, Y3, Y7
 	VADDPD    Y4, Y3, Y6
 	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -6699,22 +5370,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -6723,127 +5397,36 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VMINPD    Y4, Y0, Y5
-	VMINPD    Y0, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y0, Y7
-	VADDPD    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VMINPD    Y4, Y1, Y5
-	VMINPD    Y1, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y1, Y7
-	VADDPD    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VMINPD    Y4, Y2, Y5
-	VMINPD    Y2, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y2, Y7
-	VADDPD    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VMINPD    Y4, Y3, Y5
-	VMINPD    Y3, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y3, Y7
-	VADDPD    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VMINPD    Y4, Y0, Y5
-	VMINPD    Y0, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y0, Y7
-	VADDPD    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VMINPD    Y4, Y1, Y5
-	VMINPD    Y1, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y1, Y7
-	VADDPD    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VMINPD    Y4, Y2, Y5
-	VMINPD    Y2, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y2, Y7
-	VADDPD    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VMINPD    Y4, Y3, Y5
-	VMINPD    Y3, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y3, Y7
-	VADDPD    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPD $0x03, Y1, Y0, Y4
-	VCMPPD $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPD $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPD $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPD $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPD $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VMINPD    Y1, Y0, Y2
 	VMINPD    Y0, Y1, Y3
 	VPOR      Y3, Y2, Y2
@@ -6852,11 +5435,11 @@ tail:
 	VPBLENDVB Y4, Y3, Y2, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VMINPD    Y1, Y0, Y2
 	VMINPD    Y0, Y1, Y3
@@ -6864,7 +5447,7 @@ tail_sources:
 	VCMPPD    $0x03, Y1, Y0, Y4
 	VADDPD    Y1, Y0, Y3
 	VPBLENDVB Y4, Y3, Y2, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -6876,16 +5459,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -6894,8 +5477,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -6906,54 +5489,51 @@ return:
 // func maxFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxFloat64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   32(R8)(SI*1), Y1
+	VMOVDQU   64(R8)(SI*1), Y2
+	VMOVDQU   96(R8)(SI*1), Y3
+	VMOVDQU   (R9)(SI*1), Y4
 	VMAXPD    Y4, Y0, Y5
 	VMAXPD    Y0, Y4, Y6
 	VPAND     Y6, Y5, Y5
 	VCMPPD    $0x03, Y4, Y0, Y7
 	VADDPD    Y4, Y0, Y6
 	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
+	VMOVDQU   32(R9)(SI*1), Y4
 	VMAXPD    Y4, Y1, Y5
 	VMAXPD    Y1, Y4, Y6
 	VPAND     Y6, Y5, Y5
 	VCMPPD    $0x03, Y4, Y1, Y7
 	VADDPD    Y4, Y1, Y6
 	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
+	VMOVDQU   64(R9)(SI*1), Y4
 	VMAXPD    Y4, Y2, Y5
 	VMAXPD    Y2, Y4, Y6
 	VPAND     Y6, Y5, Y5
 	VCMPPD    $0x03, Y4, Y2, Y7
 	VADDPD    Y4, Y2, Y6
 	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
+	VMOVDQU   96(R9)(SI*1), Y4
 	VMAXPD    Y4, Y3, Y5
 	VMAXPD    Y3, Y4, Y6
 	VPAND     Y6, Y5, Y5
@@ -6962,11 +5542,11 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y4
 	VMAXPD    Y4, Y0, Y5
 	VMAXPD    Y0, Y4, Y6
@@ -6995,7 +5575,7 @@ block_sources:
 	VCMPPD    $0x03, Y4, Y3, Y7
 	VADDPD    Y4, Y3, Y6
 	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -7015,22 +5595,25 @@ block_sources_done:
 	VPOR   Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
-	VMOVDQU Y2, 64(R11)(SI*1)
-	VMOVDQU Y3, 96(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
+	VMOVDQU Y2, 64(R10)(SI*1)
+	VMOVDQU Y3, 96(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
 	VMOVDQU Y2, 64(R13)(SI*1)
 	VMOVDQU Y3, 96(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -7039,127 +5622,36 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   32(R9)(SI*1), Y1
-	VMOVDQU   64(R9)(SI*1), Y2
-	VMOVDQU   96(R9)(SI*1), Y3
-	VMOVDQU   (R10)(SI*1), Y4
-	VMAXPD    Y4, Y0, Y5
-	VMAXPD    Y0, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y0, Y7
-	VADDPD    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R10)(SI*1), Y4
-	VMAXPD    Y4, Y1, Y5
-	VMAXPD    Y1, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y1, Y7
-	VADDPD    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R10)(SI*1), Y4
-	VMAXPD    Y4, Y2, Y5
-	VMAXPD    Y2, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y2, Y7
-	VADDPD    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R10)(SI*1), Y4
-	VMAXPD    Y4, Y3, Y5
-	VMAXPD    Y3, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y3, Y7
-	VADDPD    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU   (R13)(SI*1), Y4
-	VMAXPD    Y4, Y0, Y5
-	VMAXPD    Y0, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y0, Y7
-	VADDPD    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VMOVDQU   32(R13)(SI*1), Y4
-	VMAXPD    Y4, Y1, Y5
-	VMAXPD    Y1, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y1, Y7
-	VADDPD    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VMOVDQU   64(R13)(SI*1), Y4
-	VMAXPD    Y4, Y2, Y5
-	VMAXPD    Y2, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y2, Y7
-	VADDPD    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VMOVDQU   96(R13)(SI*1), Y4
-	VMAXPD    Y4, Y3, Y5
-	VMAXPD    Y3, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPD    $0x03, Y4, Y3, Y7
-	VADDPD    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPD $0x03, Y1, Y0, Y4
-	VCMPPD $0x03, Y3, Y2, Y5
-	VPOR   Y5, Y4, Y4
-	VPTEST Y4, Y4
-	JZ     past_settled
-	VCMPPD $0x03, Y0, Y0, Y4
-	VPOR   Y4, Y0, Y0
-	VCMPPD $0x03, Y1, Y1, Y4
-	VPOR   Y4, Y1, Y1
-	VCMPPD $0x03, Y2, Y2, Y4
-	VPOR   Y4, Y2, Y2
-	VCMPPD $0x03, Y3, Y3, Y4
-	VPOR   Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        done
-	VMOVDQU   (R9)(SI*1), Y0
-	VMOVDQU   (R10)(SI*1), Y1
+	VMOVDQU   (R8)(SI*1), Y0
+	VMOVDQU   (R9)(SI*1), Y1
 	VMAXPD    Y1, Y0, Y2
 	VMAXPD    Y0, Y1, Y3
 	VPAND     Y3, Y2, Y2
@@ -7168,11 +5660,11 @@ tail:
 	VPBLENDVB Y4, Y3, Y2, Y0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU   (R13)(SI*1), Y1
 	VMAXPD    Y1, Y0, Y2
 	VMAXPD    Y0, Y1, Y3
@@ -7180,7 +5672,7 @@ tail_sources:
 	VCMPPD    $0x03, Y1, Y0, Y4
 	VADDPD    Y1, Y0, Y3
 	VPBLENDVB Y4, Y3, Y2, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -7192,16 +5684,16 @@ tail_sources_done:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -7210,8 +5702,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -7222,55 +5714,52 @@ return:
 // func sumFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, F16C, MMX+
 TEXT ·sumFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+64
 	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
+	VMOVDQU   (R8)(SI*1), X0
+	VMOVDQU   16(R8)(SI*1), X1
+	VMOVDQU   32(R8)(SI*1), X2
+	VMOVDQU   48(R8)(SI*1), X3
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
+	VCVTPH2PS (R9)(SI*1), Y4
 	VADDPS    Y4, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
+	VCVTPH2PS 16(R9)(SI*1), Y4
 	VADDPS    Y4, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
+	VCVTPH2PS 32(R9)(SI*1), Y4
 	VADDPS    Y4, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
+	VCVTPH2PS 48(R9)(SI*1), Y4
 	VADDPS    Y4, Y3, Y3
 	VCVTPS2PH $0x00, Y3, X3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y4
 	VADDPS    Y4, Y0, Y0
@@ -7287,7 +5776,7 @@ block_sources:
 	VCVTPH2PS 48(R13)(SI*1), Y4
 	VADDPS    Y4, Y3, Y3
 	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -7316,22 +5805,25 @@ block_sources_done:
 	VPOR     X4, X3, X3
 
 block_settled:
-	VMOVDQU X0, (R11)(SI*1)
-	VMOVDQU X1, 16(R11)(SI*1)
-	VMOVDQU X2, 32(R11)(SI*1)
-	VMOVDQU X3, 48(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	VMOVDQU X2, 32(R10)(SI*1)
+	VMOVDQU X3, 48(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
 	VMOVDQU X1, 16(R13)(SI*1)
 	VMOVDQU X2, 32(R13)(SI*1)
 	VMOVDQU X3, 48(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -7340,127 +5832,51 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
-	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
-	VADDPS    Y4, Y0, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
-	VADDPS    Y4, Y1, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
-	VADDPS    Y4, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
-	VADDPS    Y4, Y3, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R13)(SI*1), Y4
-	VADDPS    Y4, Y0, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R13)(SI*1), Y4
-	VADDPS    Y4, Y1, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R13)(SI*1), Y4
-	VADDPS    Y4, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R13)(SI*1), Y4
-	VADDPS    Y4, Y3, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
-	VPMAXUW  X5, X4, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPTEST   X4, X4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X0, X0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X1, X1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X2, X2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X3, X3
-
-past_settled:
-	VMOVNTDQ X0, (R11)(SI*1)
-	VMOVNTDQ X1, 16(R11)(SI*1)
-	VMOVNTDQ X2, 32(R11)(SI*1)
-	VMOVNTDQ X3, 48(R11)(SI*1)
+	VMOVNTDQ X0, (R10)(SI*1)
+	VMOVNTDQ X1, 16(R10)(SI*1)
+	VMOVNTDQ X2, 32(R10)(SI*1)
+	VMOVNTDQ X3, 48(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ X0, (R13)(SI*1)
 	VMOVNTDQ X1, 16(R13)(SI*1)
 	VMOVNTDQ X2, 32(R13)(SI*1)
 	VMOVNTDQ X3, 48(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+64, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+16
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+16
 	JL        done
-	VMOVDQU   (R9)(SI*1), X0
+	VMOVDQU   (R8)(SI*1), X0
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y1
+	VCVTPH2PS (R9)(SI*1), Y1
 	VADDPS    Y1, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y1
 	VADDPS    Y1, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -7474,16 +5890,16 @@ tail_sources_done:
 	VPOR     X1, X0, X0
 
 tail_settled:
-	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -7492,8 +5908,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -7524,55 +5940,52 @@ GLOBL c32_7c007c00AVX2<>(SB), RODATA|NOPTR, $32
 // func prodFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, F16C, MMX+
 TEXT ·prodFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+64
 	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
+	VMOVDQU   (R8)(SI*1), X0
+	VMOVDQU   16(R8)(SI*1), X1
+	VMOVDQU   32(R8)(SI*1), X2
+	VMOVDQU   48(R8)(SI*1), X3
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
+	VCVTPH2PS (R9)(SI*1), Y4
 	VMULPS    Y4, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
+	VCVTPH2PS 16(R9)(SI*1), Y4
 	VMULPS    Y4, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
+	VCVTPH2PS 32(R9)(SI*1), Y4
 	VMULPS    Y4, Y2, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
+	VCVTPH2PS 48(R9)(SI*1), Y4
 	VMULPS    Y4, Y3, Y3
 	VCVTPS2PH $0x00, Y3, X3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y4
 	VMULPS    Y4, Y0, Y0
@@ -7589,7 +6002,7 @@ block_sources:
 	VCVTPH2PS 48(R13)(SI*1), Y4
 	VMULPS    Y4, Y3, Y3
 	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -7618,22 +6031,25 @@ block_sources_done:
 	VPOR     X4, X3, X3
 
 block_settled:
-	VMOVDQU X0, (R11)(SI*1)
-	VMOVDQU X1, 16(R11)(SI*1)
-	VMOVDQU X2, 32(R11)(SI*1)
-	VMOVDQU X3, 48(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	VMOVDQU X2, 32(R10)(SI*1)
+	VMOVDQU X3, 48(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
 	VMOVDQU X1, 16(R13)(SI*1)
 	VMOVDQU X2, 32(R13)(SI*1)
 	VMOVDQU X3, 48(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -7642,127 +6058,51 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
-	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
-	VMULPS    Y4, Y0, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
-	VMULPS    Y4, Y1, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
-	VMULPS    Y4, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
-	VMULPS    Y4, Y3, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R13)(SI*1), Y4
-	VMULPS    Y4, Y0, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R13)(SI*1), Y4
-	VMULPS    Y4, Y1, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R13)(SI*1), Y4
-	VMULPS    Y4, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R13)(SI*1), Y4
-	VMULPS    Y4, Y3, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
-	VPMAXUW  X5, X4, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPTEST   X4, X4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X0, X0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X1, X1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X2, X2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X3, X3
-
-past_settled:
-	VMOVNTDQ X0, (R11)(SI*1)
-	VMOVNTDQ X1, 16(R11)(SI*1)
-	VMOVNTDQ X2, 32(R11)(SI*1)
-	VMOVNTDQ X3, 48(R11)(SI*1)
+	VMOVNTDQ X0, (R10)(SI*1)
+	VMOVNTDQ X1, 16(R10)(SI*1)
+	VMOVNTDQ X2, 32(R10)(SI*1)
+	VMOVNTDQ X3, 48(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ X0, (R13)(SI*1)
 	VMOVNTDQ X1, 16(R13)(SI*1)
 	VMOVNTDQ X2, 32(R13)(SI*1)
 	VMOVNTDQ X3, 48(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+64, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+16
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+16
 	JL        done
-	VMOVDQU   (R9)(SI*1), X0
+	VMOVDQU   (R8)(SI*1), X0
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y1
+	VCVTPH2PS (R9)(SI*1), Y1
 	VMULPS    Y1, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y1
 	VMULPS    Y1, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -7776,16 +6116,16 @@ tail_sources_done:
 	VPOR     X1, X0, X0
 
 tail_settled:
-	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -7794,8 +6134,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -7806,34 +6146,31 @@ return:
 // func minFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·minFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+64
 	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
+	VMOVDQU   (R8)(SI*1), X0
+	VMOVDQU   16(R8)(SI*1), X1
+	VMOVDQU   32(R8)(SI*1), X2
+	VMOVDQU   48(R8)(SI*1), X3
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
+	VCVTPH2PS (R9)(SI*1), Y4
 	VMINPS    Y4, Y0, Y5
 	VMINPS    Y0, Y4, Y6
 	VPOR      Y6, Y5, Y5
@@ -7842,7 +6179,7 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
+	VCVTPH2PS 16(R9)(SI*1), Y4
 	VMINPS    Y4, Y1, Y5
 	VMINPS    Y1, Y4, Y6
 	VPOR      Y6, Y5, Y5
@@ -7851,7 +6188,7 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
+	VCVTPH2PS 32(R9)(SI*1), Y4
 	VMINPS    Y4, Y2, Y5
 	VMINPS    Y2, Y4, Y6
 	VPOR      Y6, Y5, Y5
@@ -7860,7 +6197,7 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
+	VCVTPH2PS 48(R9)(SI*1), Y4
 	VMINPS    Y4, Y3, Y5
 	VMINPS    Y3, Y4, Y6
 	VPOR      Y6, Y5, Y5
@@ -7870,11 +6207,11 @@ block:
 	VCVTPS2PH $0x00, Y3, X3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y4
 	VMINPS    Y4, Y0, Y5
@@ -7911,7 +6248,7 @@ block_sources:
 	VADDPS    Y4, Y3, Y6
 	VPBLENDVB Y7, Y6, Y5, Y3
 	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -7940,22 +6277,25 @@ block_sources_done:
 	VPOR     X4, X3, X3
 
 block_settled:
-	VMOVDQU X0, (R11)(SI*1)
-	VMOVDQU X1, 16(R11)(SI*1)
-	VMOVDQU X2, 32(R11)(SI*1)
-	VMOVDQU X3, 48(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	VMOVDQU X2, 32(R10)(SI*1)
+	VMOVDQU X3, 48(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
 	VMOVDQU X1, 16(R13)(SI*1)
 	VMOVDQU X2, 32(R13)(SI*1)
 	VMOVDQU X3, 48(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -7964,153 +6304,37 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
-	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
-	VMINPS    Y4, Y0, Y5
-	VMINPS    Y0, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
-	VMINPS    Y4, Y1, Y5
-	VMINPS    Y1, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
-	VMINPS    Y4, Y2, Y5
-	VMINPS    Y2, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
-	VMINPS    Y4, Y3, Y5
-	VMINPS    Y3, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R13)(SI*1), Y4
-	VMINPS    Y4, Y0, Y5
-	VMINPS    Y0, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R13)(SI*1), Y4
-	VMINPS    Y4, Y1, Y5
-	VMINPS    Y1, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R13)(SI*1), Y4
-	VMINPS    Y4, Y2, Y5
-	VMINPS    Y2, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R13)(SI*1), Y4
-	VMINPS    Y4, Y3, Y5
-	VMINPS    Y3, Y4, Y6
-	VPOR      Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
-	VPMAXUW  X5, X4, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPTEST   X4, X4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X0, X0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X1, X1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X2, X2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X3, X3
-
-past_settled:
-	VMOVNTDQ X0, (R11)(SI*1)
-	VMOVNTDQ X1, 16(R11)(SI*1)
-	VMOVNTDQ X2, 32(R11)(SI*1)
-	VMOVNTDQ X3, 48(R11)(SI*1)
+	VMOVNTDQ X0, (R10)(SI*1)
+	VMOVNTDQ X1, 16(R10)(SI*1)
+	VMOVNTDQ X2, 32(R10)(SI*1)
+	VMOVNTDQ X3, 48(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ X0, (R13)(SI*1)
 	VMOVNTDQ X1, 16(R13)(SI*1)
 	VMOVNTDQ X2, 32(R13)(SI*1)
 	VMOVNTDQ X3, 48(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+64, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+16
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+16
 	JL        done
-	VMOVDQU   (R9)(SI*1), X0
+	VMOVDQU   (R8)(SI*1), X0
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y1
+	VCVTPH2PS (R9)(SI*1), Y1
 	VMINPS    Y1, Y0, Y2
 	VMINPS    Y0, Y1, Y3
 	VPOR      Y3, Y2, Y2
@@ -8120,11 +6344,11 @@ tail:
 	VCVTPS2PH $0x00, Y0, X0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y1
 	VMINPS    Y1, Y0, Y2
@@ -8134,7 +6358,7 @@ tail_sources:
 	VADDPS    Y1, Y0, Y3
 	VPBLENDVB Y4, Y3, Y2, Y0
 	VCVTPS2PH $0x00, Y0, X0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -8148,16 +6372,16 @@ tail_sources_done:
 	VPOR     X1, X0, X0
 
 tail_settled:
-	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -8166,8 +6390,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -8178,34 +6402,31 @@ return:
 // func maxFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, F16C, MMX+
 TEXT ·maxFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+64
 	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
+	VMOVDQU   (R8)(SI*1), X0
+	VMOVDQU   16(R8)(SI*1), X1
+	VMOVDQU   32(R8)(SI*1), X2
+	VMOVDQU   48(R8)(SI*1), X3
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
+	VCVTPH2PS (R9)(SI*1), Y4
 	VMAXPS    Y4, Y0, Y5
 	VMAXPS    Y0, Y4, Y6
 	VPAND     Y6, Y5, Y5
@@ -8214,7 +6435,7 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
+	VCVTPH2PS 16(R9)(SI*1), Y4
 	VMAXPS    Y4, Y1, Y5
 	VMAXPS    Y1, Y4, Y6
 	VPAND     Y6, Y5, Y5
@@ -8223,7 +6444,7 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
+	VCVTPH2PS 32(R9)(SI*1), Y4
 	VMAXPS    Y4, Y2, Y5
 	VMAXPS    Y2, Y4, Y6
 	VPAND     Y6, Y5, Y5
@@ -8232,7 +6453,7 @@ block:
 	VPBLENDVB Y7, Y6, Y5, Y2
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
+	VCVTPH2PS 48(R9)(SI*1), Y4
 	VMAXPS    Y4, Y3, Y5
 	VMAXPS    Y3, Y4, Y6
 	VPAND     Y6, Y5, Y5
@@ -8242,11 +6463,11 @@ block:
 	VCVTPS2PH $0x00, Y3, X3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y4
 	VMAXPS    Y4, Y0, Y5
@@ -8283,7 +6504,7 @@ block_sources:
 	VADDPS    Y4, Y3, Y6
 	VPBLENDVB Y7, Y6, Y5, Y3
 	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -8312,22 +6533,25 @@ block_sources_done:
 	VPOR     X4, X3, X3
 
 block_settled:
-	VMOVDQU X0, (R11)(SI*1)
-	VMOVDQU X1, 16(R11)(SI*1)
-	VMOVDQU X2, 32(R11)(SI*1)
-	VMOVDQU X3, 48(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
+	VMOVDQU X2, 32(R10)(SI*1)
+	VMOVDQU X3, 48(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
 	VMOVDQU X1, 16(R13)(SI*1)
 	VMOVDQU X2, 32(R13)(SI*1)
 	VMOVDQU X3, 48(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -8336,153 +6560,37 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+64
-	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VMOVDQU   32(R9)(SI*1), X2
-	VMOVDQU   48(R9)(SI*1), X3
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y4
-	VMAXPS    Y4, Y0, Y5
-	VMAXPS    Y0, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y4
-	VMAXPS    Y4, Y1, Y5
-	VMAXPS    Y1, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R10)(SI*1), Y4
-	VMAXPS    Y4, Y2, Y5
-	VMAXPS    Y2, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R10)(SI*1), Y4
-	VMAXPS    Y4, Y3, Y5
-	VMAXPS    Y3, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R13)(SI*1), Y4
-	VMAXPS    Y4, Y0, Y5
-	VMAXPS    Y0, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y0, Y7
-	VADDPS    Y4, Y0, Y6
-	VPBLENDVB Y7, Y6, Y5, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R13)(SI*1), Y4
-	VMAXPS    Y4, Y1, Y5
-	VMAXPS    Y1, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y1, Y7
-	VADDPS    Y4, Y1, Y6
-	VPBLENDVB Y7, Y6, Y5, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS 32(R13)(SI*1), Y4
-	VMAXPS    Y4, Y2, Y5
-	VMAXPS    Y2, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y2, Y7
-	VADDPS    Y4, Y2, Y6
-	VPBLENDVB Y7, Y6, Y5, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 48(R13)(SI*1), Y4
-	VMAXPS    Y4, Y3, Y5
-	VMAXPS    Y3, Y4, Y6
-	VPAND     Y6, Y5, Y5
-	VCMPPS    $0x03, Y4, Y3, Y7
-	VADDPS    Y4, Y3, Y6
-	VPBLENDVB Y7, Y6, Y5, Y3
-	VCVTPS2PH $0x00, Y3, X3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X5
-	VPMAXUW  X5, X4, X4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X5
-	VPMAXUW  X5, X4, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPTEST   X4, X4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X0, X0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X1, X1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X2, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X2, X2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X3, X4
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X4, X4
-	VPOR     X4, X3, X3
-
-past_settled:
-	VMOVNTDQ X0, (R11)(SI*1)
-	VMOVNTDQ X1, 16(R11)(SI*1)
-	VMOVNTDQ X2, 32(R11)(SI*1)
-	VMOVNTDQ X3, 48(R11)(SI*1)
+	VMOVNTDQ X0, (R10)(SI*1)
+	VMOVNTDQ X1, 16(R10)(SI*1)
+	VMOVNTDQ X2, 32(R10)(SI*1)
+	VMOVNTDQ X3, 48(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ X0, (R13)(SI*1)
 	VMOVNTDQ X1, 16(R13)(SI*1)
 	VMOVNTDQ X2, 32(R13)(SI*1)
 	VMOVNTDQ X3, 48(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+64, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+16
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+16
 	JL        done
-	VMOVDQU   (R9)(SI*1), X0
+	VMOVDQU   (R8)(SI*1), X0
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y1
+	VCVTPH2PS (R9)(SI*1), Y1
 	VMAXPS    Y1, Y0, Y2
 	VMAXPS    Y0, Y1, Y3
 	VPAND     Y3, Y2, Y2
@@ -8492,11 +6600,11 @@ tail:
 	VCVTPS2PH $0x00, Y0, X0
 	TESTQ     BX, BX
 	JZ        tail_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 tail_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS X0, Y0
 	VCVTPH2PS (R13)(SI*1), Y1
 	VMAXPS    Y1, Y0, Y2
@@ -8506,7 +6614,7 @@ tail_sources:
 	VADDPS    Y1, Y0, Y3
 	VPBLENDVB Y4, Y3, Y2, Y0
 	VCVTPS2PH $0x00, Y0, X0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       tail_sources
 
@@ -8520,16 +6628,16 @@ tail_sources_done:
 	VPOR     X1, X0, X0
 
 tail_settled:
-	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -8538,8 +6646,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -8550,38 +6658,35 @@ return:
 // func sumBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumBFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 block_sources:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU (R12)(SI*1), Y4
 	VPSLLD  $0x10, Y0, Y5
 	VPSLLD  $0x10, Y4, Y6
@@ -8674,7 +6779,7 @@ block_sources:
 	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
 	VPOR    Y3, Y5, Y5
 	VMOVDQA Y5, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     block_sources
 
@@ -8703,22 +6808,25 @@ block_sources_done:
 	VPOR     Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVB    nt+48(FP), R10
+	TESTB   R10, R10
+	JNZ     past
+	VMOVDQU Y0, (R9)(SI*1)
+	VMOVDQU Y1, 32(R9)(SI*1)
+	VMOVDQU Y2, 64(R9)(SI*1)
+	VMOVDQU Y3, 96(R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 block_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
 	VMOVDQU Y1, 32(R12)(SI*1)
 	VMOVDQU Y2, 64(R12)(SI*1)
 	VMOVDQU Y3, 96(R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     block_targets
 
@@ -8727,178 +6835,42 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R11
-
-past_sources:
-	MOVQ    (R8), R12
-	VMOVDQU (R12)(SI*1), Y4
-	VPSLLD  $0x10, Y0, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VADDPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VADDPS  Y4, Y0, Y0
-	VPSRLD  $0x10, Y0, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y0, Y0, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPOR    Y0, Y5, Y5
-	VMOVDQA Y5, Y0
-	VMOVDQU 32(R12)(SI*1), Y4
-	VPSLLD  $0x10, Y1, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VADDPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VADDPS  Y4, Y1, Y1
-	VPSRLD  $0x10, Y1, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y1, Y1, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR    Y1, Y5, Y5
-	VMOVDQA Y5, Y1
-	VMOVDQU 64(R12)(SI*1), Y4
-	VPSLLD  $0x10, Y2, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VADDPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VADDPS  Y4, Y2, Y2
-	VPSRLD  $0x10, Y2, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y2, Y2, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPOR    Y2, Y5, Y5
-	VMOVDQA Y5, Y2
-	VMOVDQU 96(R12)(SI*1), Y4
-	VPSLLD  $0x10, Y3, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VADDPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VADDPS  Y4, Y3, Y3
-	VPSRLD  $0x10, Y3, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y3, Y3, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPOR    Y3, Y5, Y5
-	VMOVDQA Y5, Y3
-	ADDQ    $0x18, R8
-	DECQ    R11
-	JNZ     past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPTEST   Y4, Y4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y0, Y0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y1, Y1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y2, Y2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R10)(SI*1)
-	VMOVNTDQ Y1, 32(R10)(SI*1)
-	VMOVNTDQ Y2, 64(R10)(SI*1)
-	VMOVNTDQ Y3, 96(R10)(SI*1)
+	VMOVNTDQ Y0, (R9)(SI*1)
+	VMOVNTDQ Y1, 32(R9)(SI*1)
+	VMOVNTDQ Y2, 64(R9)(SI*1)
+	VMOVNTDQ Y3, 96(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Y0, (R12)(SI*1)
 	VMOVNTDQ Y1, 32(R12)(SI*1)
 	VMOVNTDQ Y2, 64(R12)(SI*1)
 	VMOVNTDQ Y3, 96(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU (R8)(SI*1), Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 tail_sources:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU (R12)(SI*1), Y1
 	VPSLLD  $0x10, Y0, Y2
 	VPSLLD  $0x10, Y1, Y3
@@ -8922,7 +6894,7 @@ tail_sources:
 	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
 	VPOR    Y0, Y2, Y2
 	VMOVDQA Y2, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     tail_sources
 
@@ -8936,16 +6908,16 @@ tail_sources_done:
 	VPOR     Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 tail_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     tail_targets
 
@@ -8954,8 +6926,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -9006,38 +6978,35 @@ GLOBL c32_7f807f80AVX2<>(SB), RODATA|NOPTR, $32
 // func prodBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·prodBFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 block_sources:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU (R12)(SI*1), Y4
 	VPSLLD  $0x10, Y0, Y5
 	VPSLLD  $0x10, Y4, Y6
@@ -9130,7 +7099,7 @@ block_sources:
 	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
 	VPOR    Y3, Y5, Y5
 	VMOVDQA Y5, Y3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     block_sources
 
@@ -9159,22 +7128,25 @@ block_sources_done:
 	VPOR     Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVB    nt+48(FP), R10
+	TESTB   R10, R10
+	JNZ     past
+	VMOVDQU Y0, (R9)(SI*1)
+	VMOVDQU Y1, 32(R9)(SI*1)
+	VMOVDQU Y2, 64(R9)(SI*1)
+	VMOVDQU Y3, 96(R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 block_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
 	VMOVDQU Y1, 32(R12)(SI*1)
 	VMOVDQU Y2, 64(R12)(SI*1)
 	VMOVDQU Y3, 96(R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     block_targets
 
@@ -9183,178 +7155,42 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R11
-
-past_sources:
-	MOVQ    (R8), R12
-	VMOVDQU (R12)(SI*1), Y4
-	VPSLLD  $0x10, Y0, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VMULPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMULPS  Y4, Y0, Y0
-	VPSRLD  $0x10, Y0, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y0, Y0, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPOR    Y0, Y5, Y5
-	VMOVDQA Y5, Y0
-	VMOVDQU 32(R12)(SI*1), Y4
-	VPSLLD  $0x10, Y1, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VMULPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMULPS  Y4, Y1, Y1
-	VPSRLD  $0x10, Y1, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y1, Y1, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR    Y1, Y5, Y5
-	VMOVDQA Y5, Y1
-	VMOVDQU 64(R12)(SI*1), Y4
-	VPSLLD  $0x10, Y2, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VMULPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMULPS  Y4, Y2, Y2
-	VPSRLD  $0x10, Y2, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y2, Y2, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPOR    Y2, Y5, Y5
-	VMOVDQA Y5, Y2
-	VMOVDQU 96(R12)(SI*1), Y4
-	VPSLLD  $0x10, Y3, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VMULPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMULPS  Y4, Y3, Y3
-	VPSRLD  $0x10, Y3, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y3, Y3, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPOR    Y3, Y5, Y5
-	VMOVDQA Y5, Y3
-	ADDQ    $0x18, R8
-	DECQ    R11
-	JNZ     past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPTEST   Y4, Y4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y0, Y0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y1, Y1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y2, Y2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R10)(SI*1)
-	VMOVNTDQ Y1, 32(R10)(SI*1)
-	VMOVNTDQ Y2, 64(R10)(SI*1)
-	VMOVNTDQ Y3, 96(R10)(SI*1)
+	VMOVNTDQ Y0, (R9)(SI*1)
+	VMOVNTDQ Y1, 32(R9)(SI*1)
+	VMOVNTDQ Y2, 64(R9)(SI*1)
+	VMOVNTDQ Y3, 96(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Y0, (R12)(SI*1)
 	VMOVNTDQ Y1, 32(R12)(SI*1)
 	VMOVNTDQ Y2, 64(R12)(SI*1)
 	VMOVNTDQ Y3, 96(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU (R8)(SI*1), Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 tail_sources:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU (R12)(SI*1), Y1
 	VPSLLD  $0x10, Y0, Y2
 	VPSLLD  $0x10, Y1, Y3
@@ -9378,7 +7214,7 @@ tail_sources:
 	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
 	VPOR    Y0, Y2, Y2
 	VMOVDQA Y2, Y0
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     tail_sources
 
@@ -9392,16 +7228,16 @@ tail_sources_done:
 	VPOR     Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 tail_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     tail_targets
 
@@ -9410,8 +7246,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -9422,38 +7258,35 @@ return:
 // func minBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·minBFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 block_sources:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU   (R12)(SI*1), Y4
 	VPSLLD    $0x10, Y0, Y5
 	VPSLLD    $0x10, Y4, Y6
@@ -9586,7 +7419,7 @@ block_sources:
 	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
 	VPOR      Y3, Y5, Y5
 	VMOVDQA   Y5, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       block_sources
 
@@ -9615,22 +7448,25 @@ block_sources_done:
 	VPOR     Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVB    nt+48(FP), R10
+	TESTB   R10, R10
+	JNZ     past
+	VMOVDQU Y0, (R9)(SI*1)
+	VMOVDQU Y1, 32(R9)(SI*1)
+	VMOVDQU Y2, 64(R9)(SI*1)
+	VMOVDQU Y3, 96(R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 block_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
 	VMOVDQU Y1, 32(R12)(SI*1)
 	VMOVDQU Y2, 64(R12)(SI*1)
 	VMOVDQU Y3, 96(R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     block_targets
 
@@ -9639,218 +7475,42 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R11
-
-past_sources:
-	MOVQ      (R8), R12
-	VMOVDQU   (R12)(SI*1), Y4
-	VPSLLD    $0x10, Y0, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMINPS    Y6, Y5, Y7
-	VMINPS    Y5, Y6, Y8
-	VPOR      Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMINPS    Y4, Y0, Y6
-	VMINPS    Y0, Y4, Y7
-	VPOR      Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y0, Y8
-	VADDPS    Y4, Y0, Y7
-	VPBLENDVB Y8, Y7, Y6, Y0
-	VPSRLD    $0x10, Y0, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y0, Y0, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y0, Y0
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPOR      Y0, Y5, Y5
-	VMOVDQA   Y5, Y0
-	VMOVDQU   32(R12)(SI*1), Y4
-	VPSLLD    $0x10, Y1, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMINPS    Y6, Y5, Y7
-	VMINPS    Y5, Y6, Y8
-	VPOR      Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMINPS    Y4, Y1, Y6
-	VMINPS    Y1, Y4, Y7
-	VPOR      Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y1, Y8
-	VADDPS    Y4, Y1, Y7
-	VPBLENDVB Y8, Y7, Y6, Y1
-	VPSRLD    $0x10, Y1, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y1, Y1, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y1, Y1
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR      Y1, Y5, Y5
-	VMOVDQA   Y5, Y1
-	VMOVDQU   64(R12)(SI*1), Y4
-	VPSLLD    $0x10, Y2, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMINPS    Y6, Y5, Y7
-	VMINPS    Y5, Y6, Y8
-	VPOR      Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMINPS    Y4, Y2, Y6
-	VMINPS    Y2, Y4, Y7
-	VPOR      Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y2, Y8
-	VADDPS    Y4, Y2, Y7
-	VPBLENDVB Y8, Y7, Y6, Y2
-	VPSRLD    $0x10, Y2, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y2, Y2, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y2, Y2
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y2, Y5, Y5
-	VMOVDQA   Y5, Y2
-	VMOVDQU   96(R12)(SI*1), Y4
-	VPSLLD    $0x10, Y3, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMINPS    Y6, Y5, Y7
-	VMINPS    Y5, Y6, Y8
-	VPOR      Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMINPS    Y4, Y3, Y6
-	VMINPS    Y3, Y4, Y7
-	VPOR      Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y3, Y8
-	VADDPS    Y4, Y3, Y7
-	VPBLENDVB Y8, Y7, Y6, Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y3, Y3, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y3, Y3
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VMOVDQA   Y5, Y3
-	ADDQ      $0x18, R8
-	DECQ      R11
-	JNZ       past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPTEST   Y4, Y4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y0, Y0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y1, Y1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y2, Y2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R10)(SI*1)
-	VMOVNTDQ Y1, 32(R10)(SI*1)
-	VMOVNTDQ Y2, 64(R10)(SI*1)
-	VMOVNTDQ Y3, 96(R10)(SI*1)
+	VMOVNTDQ Y0, (R9)(SI*1)
+	VMOVNTDQ Y1, 32(R9)(SI*1)
+	VMOVNTDQ Y2, 64(R9)(SI*1)
+	VMOVNTDQ Y3, 96(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Y0, (R12)(SI*1)
 	VMOVNTDQ Y1, 32(R12)(SI*1)
 	VMOVNTDQ Y2, 64(R12)(SI*1)
 	VMOVNTDQ Y3, 96(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU (R8)(SI*1), Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 tail_sources:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU   (R12)(SI*1), Y1
 	VPSLLD    $0x10, Y0, Y2
 	VPSLLD    $0x10, Y1, Y3
@@ -9884,7 +7544,7 @@ tail_sources:
 	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
 	VPOR      Y0, Y2, Y2
 	VMOVDQA   Y2, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       tail_sources
 
@@ -9898,16 +7558,16 @@ tail_sources_done:
 	VPOR     Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 tail_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     tail_targets
 
@@ -9916,8 +7576,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -9928,38 +7588,35 @@ return:
 // func maxBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·maxBFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+128
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU 64(R8)(SI*1), Y2
+	VMOVDQU 96(R8)(SI*1), Y3
 	TESTQ   BX, BX
 	JZ      block_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 block_sources:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU   (R12)(SI*1), Y4
 	VPSLLD    $0x10, Y0, Y5
 	VPSLLD    $0x10, Y4, Y6
@@ -10092,7 +7749,7 @@ block_sources:
 	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
 	VPOR      Y3, Y5, Y5
 	VMOVDQA   Y5, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       block_sources
 
@@ -10121,22 +7778,25 @@ block_sources_done:
 	VPOR     Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU Y0, (R10)(SI*1)
-	VMOVDQU Y1, 32(R10)(SI*1)
-	VMOVDQU Y2, 64(R10)(SI*1)
-	VMOVDQU Y3, 96(R10)(SI*1)
+	MOVB    nt+48(FP), R10
+	TESTB   R10, R10
+	JNZ     past
+	VMOVDQU Y0, (R9)(SI*1)
+	VMOVDQU Y1, 32(R9)(SI*1)
+	VMOVDQU Y2, 64(R9)(SI*1)
+	VMOVDQU Y3, 96(R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 block_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
 	VMOVDQU Y1, 32(R12)(SI*1)
 	VMOVDQU Y2, 64(R12)(SI*1)
 	VMOVDQU Y3, 96(R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     block_targets
 
@@ -10145,218 +7805,42 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+128
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU 64(R9)(SI*1), Y2
-	VMOVDQU 96(R9)(SI*1), Y3
-	TESTQ   BX, BX
-	JZ      past_sources_done
-	MOVQ    DX, R8
-	MOVQ    BX, R11
-
-past_sources:
-	MOVQ      (R8), R12
-	VMOVDQU   (R12)(SI*1), Y4
-	VPSLLD    $0x10, Y0, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMAXPS    Y6, Y5, Y7
-	VMAXPS    Y5, Y6, Y8
-	VPAND     Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMAXPS    Y4, Y0, Y6
-	VMAXPS    Y0, Y4, Y7
-	VPAND     Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y0, Y8
-	VADDPS    Y4, Y0, Y7
-	VPBLENDVB Y8, Y7, Y6, Y0
-	VPSRLD    $0x10, Y0, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y0, Y0, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y0, Y0
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPOR      Y0, Y5, Y5
-	VMOVDQA   Y5, Y0
-	VMOVDQU   32(R12)(SI*1), Y4
-	VPSLLD    $0x10, Y1, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMAXPS    Y6, Y5, Y7
-	VMAXPS    Y5, Y6, Y8
-	VPAND     Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMAXPS    Y4, Y1, Y6
-	VMAXPS    Y1, Y4, Y7
-	VPAND     Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y1, Y8
-	VADDPS    Y4, Y1, Y7
-	VPBLENDVB Y8, Y7, Y6, Y1
-	VPSRLD    $0x10, Y1, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y1, Y1, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y1, Y1
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR      Y1, Y5, Y5
-	VMOVDQA   Y5, Y1
-	VMOVDQU   64(R12)(SI*1), Y4
-	VPSLLD    $0x10, Y2, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMAXPS    Y6, Y5, Y7
-	VMAXPS    Y5, Y6, Y8
-	VPAND     Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMAXPS    Y4, Y2, Y6
-	VMAXPS    Y2, Y4, Y7
-	VPAND     Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y2, Y8
-	VADDPS    Y4, Y2, Y7
-	VPBLENDVB Y8, Y7, Y6, Y2
-	VPSRLD    $0x10, Y2, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y2, Y2, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y2, Y2
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y2, Y5, Y5
-	VMOVDQA   Y5, Y2
-	VMOVDQU   96(R12)(SI*1), Y4
-	VPSLLD    $0x10, Y3, Y5
-	VPSLLD    $0x10, Y4, Y6
-	VMAXPS    Y6, Y5, Y7
-	VMAXPS    Y5, Y6, Y8
-	VPAND     Y8, Y7, Y7
-	VCMPPS    $0x03, Y6, Y5, Y9
-	VADDPS    Y6, Y5, Y8
-	VPBLENDVB Y9, Y8, Y7, Y5
-	VPSRLD    $0x10, Y5, Y6
-	VPAND     c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD    c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS    $0x07, Y5, Y5, Y7
-	VPAND     Y7, Y6, Y6
-	VPADDD    Y6, Y5, Y5
-	VPSRLD    $0x10, Y5, Y5
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VMAXPS    Y4, Y3, Y6
-	VMAXPS    Y3, Y4, Y7
-	VPAND     Y7, Y6, Y6
-	VCMPPS    $0x03, Y4, Y3, Y8
-	VADDPS    Y4, Y3, Y7
-	VPBLENDVB Y8, Y7, Y6, Y3
-	VPSRLD    $0x10, Y3, Y4
-	VPAND     c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD    c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS    $0x07, Y3, Y3, Y6
-	VPAND     Y6, Y4, Y4
-	VPADDD    Y4, Y3, Y3
-	VPAND     c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VMOVDQA   Y5, Y3
-	ADDQ      $0x18, R8
-	DECQ      R11
-	JNZ       past_sources
-
-past_sources_done:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y5
-	VPMAXUW  Y5, Y4, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPTEST   Y4, Y4
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y0, Y0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y1, Y1
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y2, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y2, Y2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y3, Y4
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y4, Y4
-	VPOR     Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R10)(SI*1)
-	VMOVNTDQ Y1, 32(R10)(SI*1)
-	VMOVNTDQ Y2, 64(R10)(SI*1)
-	VMOVNTDQ Y3, 96(R10)(SI*1)
+	VMOVNTDQ Y0, (R9)(SI*1)
+	VMOVNTDQ Y1, 32(R9)(SI*1)
+	VMOVNTDQ Y2, 64(R9)(SI*1)
+	VMOVNTDQ Y3, 96(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Y0, (R12)(SI*1)
 	VMOVNTDQ Y1, 32(R12)(SI*1)
 	VMOVNTDQ Y2, 64(R12)(SI*1)
 	VMOVNTDQ Y3, 96(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R10
+	SUBQ    SI, R10
+	CMPQ    R10, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
+	VMOVDQU (R8)(SI*1), Y0
 	TESTQ   BX, BX
 	JZ      tail_sources_done
-	MOVQ    DX, R8
+	MOVQ    DX, R10
 	MOVQ    BX, R11
 
 tail_sources:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU   (R12)(SI*1), Y1
 	VPSLLD    $0x10, Y0, Y2
 	VPSLLD    $0x10, Y1, Y3
@@ -10390,7 +7874,7 @@ tail_sources:
 	VPAND     c32_ffff0000AVX2<>+0(SB), Y0, Y0
 	VPOR      Y0, Y2, Y2
 	VMOVDQA   Y2, Y0
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       tail_sources
 
@@ -10404,16 +7888,16 @@ tail_sources_done:
 	VPOR     Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y0, (R9)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R10
 	MOVQ    CX, R11
 
 tail_targets:
-	MOVQ    (R8), R12
+	MOVQ    (R10), R12
 	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R10
 	DECQ    R11
 	JNZ     tail_targets
 
@@ -10422,8 +7906,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -10446,242 +7930,6 @@ TEXT ·sumFloat8E4M3AVX2(SB), NOSPLIT, $0-49
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VADDPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VADDPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R10
@@ -11099,242 +8347,6 @@ TEXT ·prodFloat8E4M3AVX2(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMULPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMULPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R10
 	SUBQ    SI, R10
@@ -11590,262 +8602,6 @@ TEXT ·minFloat8E4M3AVX2(SB), NOSPLIT, $0-49
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMINPS    Y5, Y4, Y2
-	VMINPS    Y4, Y5, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMINPS    Y2, Y3, Y0
-	VMINPS    Y3, Y2, Y1
-	VPOR      Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R10
@@ -12123,262 +8879,6 @@ TEXT ·maxFloat8E4M3AVX2(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMAXPS    Y5, Y4, Y2
-	VMAXPS    Y4, Y5, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMAXPS    Y2, Y3, Y0
-	VMAXPS    Y3, Y2, Y1
-	VPAND     Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R10
 	SUBQ    SI, R10
@@ -12654,254 +9154,6 @@ TEXT ·sumFloat8E5M2AVX2(SB), NOSPLIT, $0-49
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VADDPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VADDPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R10
@@ -13251,254 +9503,6 @@ TEXT ·prodFloat8E5M2AVX2(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMULPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMULPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R10
 	SUBQ    SI, R10
@@ -13766,274 +9770,6 @@ TEXT ·minFloat8E5M2AVX2(SB), NOSPLIT, $0-49
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMINPS    Y5, Y4, Y2
-	VMINPS    Y4, Y5, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMINPS    Y2, Y3, Y0
-	VMINPS    Y3, Y2, Y1
-	VPOR      Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R10
@@ -14322,274 +10058,6 @@ TEXT ·maxFloat8E5M2AVX2(SB), NOSPLIT, $0-49
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R10
-	SUBQ    SI, R10
-	CMPQ    R10, $+32
-	JL      tail
-	VMOVDQU (R8)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R10
-	MOVQ    BX, R11
-
-block_sources:
-	MOVQ      (R10), R12
-	VMOVDQU   (R12)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMAXPS    Y5, Y4, Y2
-	VMAXPS    Y4, Y5, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMAXPS    Y2, Y3, Y0
-	VMAXPS    Y3, Y2, Y1
-	VPAND     Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, (R9)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R10
-	MOVQ    CX, R11
-
-block_targets:
-	MOVQ    (R10), R12
-	VMOVDQU Y0, (R12)(SI*1)
-	ADDQ    $0x18, R10
-	DECQ    R11
-	JNZ     block_targets
-
-block_targets_done:
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R10
@@ -23594,247 +19062,6 @@ TEXT ·sumFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VADDPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VADDPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R9
 	SUBQ    SI, R9
@@ -24097,247 +19324,6 @@ TEXT ·prodFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMULPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMULPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R9
 	SUBQ    SI, R9
@@ -24599,267 +19585,6 @@ TEXT ·minFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMINPS    Y5, Y4, Y2
-	VMINPS    Y4, Y5, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMINPS    Y2, Y3, Y0
-	VMINPS    Y3, Y2, Y1
-	VPOR      Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R9
@@ -25143,267 +19868,6 @@ TEXT ·maxFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMAXPS    Y5, Y4, Y2
-	VMAXPS    Y4, Y5, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMAXPS    Y2, Y3, Y0
-	VMAXPS    Y3, Y2, Y1
-	VPAND     Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R9
 	SUBQ    SI, R9
@@ -25686,259 +20150,6 @@ TEXT ·sumFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VADDPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VADDPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R9
 	SUBQ    SI, R9
@@ -26213,259 +20424,6 @@ TEXT ·prodFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMULPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMULPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMULPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R9
 	SUBQ    SI, R9
@@ -26739,279 +20697,6 @@ TEXT ·minFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMINPS    Y5, Y4, Y2
-	VMINPS    Y4, Y5, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMINPS    Y6, Y5, Y2
-	VMINPS    Y5, Y6, Y3
-	VPOR      Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMINPS    Y2, Y3, Y0
-	VMINPS    Y3, Y2, Y1
-	VPOR      Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R9
@@ -27306,279 +20991,6 @@ TEXT ·maxFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-64
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VMAXPS    Y5, Y4, Y2
-	VMAXPS    Y4, Y5, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y5, Y4, Y6
-	VADDPS    Y5, Y4, Y3
-	VPBLENDVB Y6, Y3, Y2, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VMAXPS    Y6, Y5, Y2
-	VMAXPS    Y5, Y6, Y3
-	VPAND     Y3, Y2, Y2
-	VCMPPS    $0x03, Y6, Y5, Y7
-	VADDPS    Y6, Y5, Y3
-	VPBLENDVB Y7, Y3, Y2, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VMAXPS    Y2, Y3, Y0
-	VMAXPS    Y3, Y2, Y1
-	VPAND     Y1, Y0, Y0
-	VCMPPS    $0x03, Y2, Y3, Y5
-	VADDPS    Y2, Y3, Y1
-	VPBLENDVB Y5, Y1, Y0, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST   Y1, Y1
-	JZ       block_settled
-	VPAND    c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR     Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R9
@@ -28907,387 +22319,6 @@ TEXT ·meanFloat8E4M3LoggedAVX2(SB), NOSPLIT, $0-68
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VADDPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x04, Y2, Y2
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, c32_7fc00000AVX2<>+0(SB), Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x14, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x14, Y3, Y3
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x04, Y0, Y0
-	VPADDD    c32_3c000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPCMPGTD  c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, c32_7fc00000AVX2<>+0(SB), Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VADDPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x14, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x14, Y1, Y1
-	VPSUBD    c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VMOVDQU   c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VBROADCASTSS factor+64(FP), Y1
-	VPSLLD       $0x18, Y0, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND        c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD       $0x04, Y2, Y2
-	VPADDD       c32_3c000000AVX2<>+0(SB), Y2, Y4
-	VPADDD       c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS       c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD     Y2, Y6, Y6
-	VPBLENDVB    Y6, Y5, Y4, Y4
-	VPCMPGTD     c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, c32_7fc00000AVX2<>+0(SB), Y4, Y4
-	VPOR         Y3, Y4, Y4
-	VMULPS       Y1, Y4, Y4
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD       $0x18, Y4, Y4
-	VPSRLD       $0x14, Y2, Y3
-	VPAND        c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD       Y2, Y3, Y3
-	VPADDD       c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x14, Y3, Y3
-	VPSUBD       c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD      c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS       c32_46800000AVX2<>+0(SB), Y2, Y5
-	VPSUBD       c32_46800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU      c32_3c800000AVX2<>+0(SB), Y6
-	VPCMPGTD     Y2, Y6, Y6
-	VPBLENDVB    Y6, Y5, Y3, Y3
-	VMOVDQU      c32_7fAVX2<>+0(SB), Y5
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y5, Y3, Y3
-	VPOR         Y3, Y4, Y4
-	VPSLLD       $0x10, Y0, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND        c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD       $0x04, Y2, Y2
-	VPADDD       c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD       c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS       c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y5, Y5
-	VPCMPGTD     c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR         Y3, Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD       $0x18, Y5, Y5
-	VPSRLD       $0x14, Y2, Y3
-	VPAND        c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD       Y2, Y3, Y3
-	VPADDD       c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x14, Y3, Y3
-	VPSUBD       c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD      c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS       c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD       c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y3, Y3
-	VMOVDQU      c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y6, Y3, Y3
-	VPOR         Y3, Y5, Y5
-	VPSLLD       $0x08, Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLD       $0x08, Y0, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND        c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD       $0x04, Y2, Y2
-	VPADDD       c32_3c000000AVX2<>+0(SB), Y2, Y5
-	VPADDD       c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS       c32_3c800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y5, Y5
-	VPCMPGTD     c32_7e00000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, c32_7fc00000AVX2<>+0(SB), Y5, Y5
-	VPOR         Y3, Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD       $0x18, Y5, Y5
-	VPSRLD       $0x14, Y2, Y3
-	VPAND        c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD       Y2, Y3, Y3
-	VPADDD       c32_7ffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x14, Y3, Y3
-	VPSUBD       c32_3c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD      c32_7eAVX2<>+0(SB), Y3, Y3
-	VADDPS       c32_46800000AVX2<>+0(SB), Y2, Y6
-	VPSUBD       c32_46800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_3c800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y3, Y3
-	VMOVDQU      c32_7fAVX2<>+0(SB), Y6
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y6, Y3, Y3
-	VPOR         Y3, Y5, Y5
-	VPSLLD       $0x10, Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VMOVDQU      Y0, Y0
-	VPAND        c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND        c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD       $0x04, Y0, Y0
-	VPADDD       c32_3c000000AVX2<>+0(SB), Y0, Y3
-	VPADDD       c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS       c32_3c800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD     Y0, Y6, Y6
-	VPBLENDVB    Y6, Y5, Y3, Y3
-	VPCMPGTD     c32_7e00000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB    Y0, c32_7fc00000AVX2<>+0(SB), Y3, Y3
-	VPOR         Y2, Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND        c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x18, Y3, Y3
-	VPSRLD       $0x14, Y0, Y1
-	VPAND        c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD       Y0, Y1, Y1
-	VPADDD       c32_7ffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD       $0x14, Y1, Y1
-	VPSUBD       c32_3c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD      c32_7eAVX2<>+0(SB), Y1, Y1
-	VADDPS       c32_46800000AVX2<>+0(SB), Y0, Y2
-	VPSUBD       c32_46800000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU      c32_3c800000AVX2<>+0(SB), Y5
-	VPCMPGTD     Y0, Y5, Y5
-	VPBLENDVB    Y5, Y2, Y1, Y1
-	VMOVDQU      c32_7fAVX2<>+0(SB), Y2
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB    Y0, Y2, Y1, Y1
-	VPOR         Y1, Y3, Y3
-	VPSLLD       $0x18, Y3, Y3
-	VPOR         Y3, Y4, Y4
-	VMOVDQA      Y4, Y0
-	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB     c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPTEST       Y1, Y1
-	JZ           block_settled
-	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB     c32_7e7e7e7eAVX2<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
-
 tail:
 	MOVQ    DI, R9
 	SUBQ    SI, R9
@@ -29689,407 +22720,6 @@ TEXT ·meanFloat8E5M2LoggedAVX2(SB), NOSPLIT, $0-68
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ    DI, R9
-	SUBQ    SI, R9
-	CMPQ    R9, $+32
-	JL      tail
-	VMOVDQU (R10)(SI*1), Y0
-	TESTQ   BX, BX
-	JZ      block_sources_done
-	MOVQ    DX, R12
-	MOVQ    BX, R13
-
-block_sources:
-	MOVQ      (R12), R14
-	VMOVDQU   (R14)(SI*1), Y1
-	VPSLLD    $0x18, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD    c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y4, Y4
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y4, Y4
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x18, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VADDPS    Y5, Y4, Y4
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD    $0x18, Y4, Y4
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y2, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPSRLD    $0x15, Y2, Y5
-	VPAND     c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y5, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VPSLLD    $0x10, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VPSLLD    $0x08, Y0, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD    c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y5, Y5
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y5, Y5
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x08, Y1, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND     c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD    $0x03, Y2, Y2
-	VPADDD    c32_38000000AVX2<>+0(SB), Y2, Y6
-	VPADDD    c32_800000AVX2<>+0(SB), Y6, Y7
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y7, Y7
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y8
-	VPCMPGTD  Y2, Y8, Y8
-	VPBLENDVB Y8, Y7, Y6, Y6
-	VPOR      c32_7f800000AVX2<>+0(SB), Y2, Y7
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y7, Y6, Y6
-	VPOR      Y3, Y6, Y6
-	VADDPS    Y6, Y5, Y5
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND     c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD    $0x18, Y5, Y5
-	VPSRLD    $0x15, Y2, Y3
-	VPAND     c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD    Y2, Y3, Y3
-	VPADDD    c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x15, Y3, Y3
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD   c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS    c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD  Y2, Y7, Y7
-	VPBLENDVB Y7, Y6, Y3, Y3
-	VPSRLD    $0x15, Y2, Y6
-	VPAND     c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB Y2, Y6, Y3, Y3
-	VPOR      Y3, Y5, Y5
-	VPSLLD    $0x10, Y5, Y5
-	VPOR      Y5, Y4, Y4
-	VMOVDQU   Y0, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD    c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y3, Y3
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y3, Y3
-	VPOR      Y2, Y3, Y3
-	VMOVDQU   Y1, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y0, Y1
-	VPAND     c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD    $0x03, Y0, Y0
-	VPADDD    c32_38000000AVX2<>+0(SB), Y0, Y2
-	VPADDD    c32_800000AVX2<>+0(SB), Y2, Y5
-	VSUBPS    c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU   c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD  Y0, Y6, Y6
-	VPBLENDVB Y6, Y5, Y2, Y2
-	VPOR      c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD  c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y5, Y2, Y2
-	VPOR      Y1, Y2, Y2
-	VADDPS    Y2, Y3, Y3
-	VPAND     c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND     c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD    $0x18, Y3, Y3
-	VPSRLD    $0x15, Y0, Y1
-	VPAND     c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD    Y0, Y1, Y1
-	VPADDD    c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD    $0x15, Y1, Y1
-	VPSUBD    c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD   c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS    c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD    c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU   c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD  Y0, Y5, Y5
-	VPBLENDVB Y5, Y2, Y1, Y1
-	VPSRLD    $0x15, Y0, Y2
-	VPAND     c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD  c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB Y0, Y2, Y1, Y1
-	VPOR      Y1, Y3, Y3
-	VPSLLD    $0x18, Y3, Y3
-	VPOR      Y3, Y4, Y4
-	VMOVDQA   Y4, Y0
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_sources
-
-block_sources_done:
-	VBROADCASTSS factor+64(FP), Y1
-	VPSLLD       $0x18, Y0, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND        c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD       $0x03, Y2, Y2
-	VPADDD       c32_38000000AVX2<>+0(SB), Y2, Y4
-	VPADDD       c32_800000AVX2<>+0(SB), Y4, Y5
-	VSUBPS       c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD     Y2, Y6, Y6
-	VPBLENDVB    Y6, Y5, Y4, Y4
-	VPOR         c32_7f800000AVX2<>+0(SB), Y2, Y5
-	VPCMPGTD     c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y5, Y4, Y4
-	VPOR         Y3, Y4, Y4
-	VMULPS       Y1, Y4, Y4
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y4, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y4, Y4
-	VPSRLD       $0x18, Y4, Y4
-	VPSRLD       $0x15, Y2, Y3
-	VPAND        c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD       Y2, Y3, Y3
-	VPADDD       c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x15, Y3, Y3
-	VPSUBD       c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD      c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS       c32_43000000AVX2<>+0(SB), Y2, Y5
-	VPSUBD       c32_43000000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU      c32_38800000AVX2<>+0(SB), Y6
-	VPCMPGTD     Y2, Y6, Y6
-	VPBLENDVB    Y6, Y5, Y3, Y3
-	VPSRLD       $0x15, Y2, Y5
-	VPAND        c32_7fAVX2<>+0(SB), Y5, Y5
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y5, Y3, Y3
-	VPOR         Y3, Y4, Y4
-	VPSLLD       $0x10, Y0, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND        c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD       $0x03, Y2, Y2
-	VPADDD       c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD       c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS       c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y5, Y5
-	VPOR         c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD     c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y6, Y5, Y5
-	VPOR         Y3, Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD       $0x18, Y5, Y5
-	VPSRLD       $0x15, Y2, Y3
-	VPAND        c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD       Y2, Y3, Y3
-	VPADDD       c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x15, Y3, Y3
-	VPSUBD       c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD      c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS       c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD       c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y3, Y3
-	VPSRLD       $0x15, Y2, Y6
-	VPAND        c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y6, Y3, Y3
-	VPOR         Y3, Y5, Y5
-	VPSLLD       $0x08, Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLD       $0x08, Y0, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y2, Y3
-	VPAND        c32_7f000000AVX2<>+0(SB), Y2, Y2
-	VPSRLD       $0x03, Y2, Y2
-	VPADDD       c32_38000000AVX2<>+0(SB), Y2, Y5
-	VPADDD       c32_800000AVX2<>+0(SB), Y5, Y6
-	VSUBPS       c32_38800000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y5, Y5
-	VPOR         c32_7f800000AVX2<>+0(SB), Y2, Y6
-	VPCMPGTD     c32_f7fffffAVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y6, Y5, Y5
-	VPOR         Y3, Y5, Y5
-	VMULPS       Y1, Y5, Y5
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y5, Y2
-	VPAND        c32_80000000AVX2<>+0(SB), Y5, Y5
-	VPSRLD       $0x18, Y5, Y5
-	VPSRLD       $0x15, Y2, Y3
-	VPAND        c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD       Y2, Y3, Y3
-	VPADDD       c32_fffffAVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x15, Y3, Y3
-	VPSUBD       c32_1c0AVX2<>+0(SB), Y3, Y3
-	VPMINSD      c32_7bAVX2<>+0(SB), Y3, Y3
-	VADDPS       c32_43000000AVX2<>+0(SB), Y2, Y6
-	VPSUBD       c32_43000000AVX2<>+0(SB), Y6, Y6
-	VMOVDQU      c32_38800000AVX2<>+0(SB), Y7
-	VPCMPGTD     Y2, Y7, Y7
-	VPBLENDVB    Y7, Y6, Y3, Y3
-	VPSRLD       $0x15, Y2, Y6
-	VPAND        c32_7fAVX2<>+0(SB), Y6, Y6
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y2, Y2
-	VPBLENDVB    Y2, Y6, Y3, Y3
-	VPOR         Y3, Y5, Y5
-	VPSLLD       $0x10, Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VMOVDQU      Y0, Y0
-	VPAND        c32_80000000AVX2<>+0(SB), Y0, Y2
-	VPAND        c32_7f000000AVX2<>+0(SB), Y0, Y0
-	VPSRLD       $0x03, Y0, Y0
-	VPADDD       c32_38000000AVX2<>+0(SB), Y0, Y3
-	VPADDD       c32_800000AVX2<>+0(SB), Y3, Y5
-	VSUBPS       c32_38800000AVX2<>+0(SB), Y5, Y5
-	VMOVDQU      c32_800000AVX2<>+0(SB), Y6
-	VPCMPGTD     Y0, Y6, Y6
-	VPBLENDVB    Y6, Y5, Y3, Y3
-	VPOR         c32_7f800000AVX2<>+0(SB), Y0, Y5
-	VPCMPGTD     c32_f7fffffAVX2<>+0(SB), Y0, Y0
-	VPBLENDVB    Y0, Y5, Y3, Y3
-	VPOR         Y2, Y3, Y3
-	VMULPS       Y1, Y3, Y3
-	VPAND        c32_7fffffffAVX2<>+0(SB), Y3, Y0
-	VPAND        c32_80000000AVX2<>+0(SB), Y3, Y3
-	VPSRLD       $0x18, Y3, Y3
-	VPSRLD       $0x15, Y0, Y1
-	VPAND        c32_1AVX2<>+0(SB), Y1, Y1
-	VPADDD       Y0, Y1, Y1
-	VPADDD       c32_fffffAVX2<>+0(SB), Y1, Y1
-	VPSRLD       $0x15, Y1, Y1
-	VPSUBD       c32_1c0AVX2<>+0(SB), Y1, Y1
-	VPMINSD      c32_7bAVX2<>+0(SB), Y1, Y1
-	VADDPS       c32_43000000AVX2<>+0(SB), Y0, Y2
-	VPSUBD       c32_43000000AVX2<>+0(SB), Y2, Y2
-	VMOVDQU      c32_38800000AVX2<>+0(SB), Y5
-	VPCMPGTD     Y0, Y5, Y5
-	VPBLENDVB    Y5, Y2, Y1, Y1
-	VPSRLD       $0x15, Y0, Y2
-	VPAND        c32_7fAVX2<>+0(SB), Y2, Y2
-	VPCMPGTD     c32_7f800000AVX2<>+0(SB), Y0, Y0
-	VPBLENDVB    Y0, Y2, Y1, Y1
-	VPOR         Y1, Y3, Y3
-	VPSLLD       $0x18, Y3, Y3
-	VPOR         Y3, Y4, Y4
-	VMOVDQA      Y4, Y0
-	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB     c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPTEST       Y1, Y1
-	JZ           block_settled
-	VPAND        c32_7f7f7f7fAVX2<>+0(SB), Y0, Y1
-	VPCMPGTB     c32_7c7c7c7cAVX2<>+0(SB), Y1, Y1
-	VPOR         Y1, Y0, Y0
-
-block_settled:
-	VMOVDQU Y0, 64(R8)
-	MOVQ    start+56(FP), R9
-	LEAQ    32(SI)(R9*1), R9
-	MOVQ    R9, 8(R8)
-	VMOVDQU Y0, (R11)(SI*1)
-	TESTQ   CX, CX
-	JZ      block_targets_done
-	MOVQ    AX, R12
-	MOVQ    CX, R13
-
-block_targets:
-	MOVQ    (R12), R14
-	VMOVDQU Y0, (R14)(SI*1)
-	ADDQ    $0x18, R12
-	DECQ    R13
-	JNZ     block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+32, SI
-	JMP  block
 
 tail:
 	MOVQ    DI, R9
@@ -30499,30 +23129,27 @@ done:
 // func treeFloat32AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·treeFloat32AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+64
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+64
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VADDPS  (R10)(SI*1), Y0, Y0
-	VADDPS  32(R10)(SI*1), Y1, Y1
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VADDPS  (R9)(SI*1), Y0, Y0
+	VADDPS  32(R9)(SI*1), Y1, Y1
 	CMPQ    BX, $0x02
 	JLE     block_combined
 	MOVQ    48(DX), R13
@@ -30578,18 +23205,21 @@ block_combined:
 	VPOR   Y2, Y1, Y1
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -30598,95 +23228,32 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+64
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VADDPS  (R10)(SI*1), Y0, Y0
-	VADDPS  32(R10)(SI*1), Y1, Y1
-	CMPQ    BX, $0x02
-	JLE     past_combined
-	MOVQ    48(DX), R13
-	VMOVDQU (R13)(SI*1), Y2
-	VMOVDQU 32(R13)(SI*1), Y3
-	CMPQ    BX, $0x03
-	JLE     past_single2
-	MOVQ    72(DX), R13
-	VADDPS  (R13)(SI*1), Y2, Y2
-	VADDPS  32(R13)(SI*1), Y3, Y3
-
-past_single2:
-	VADDPS  Y2, Y0, Y0
-	VADDPS  Y3, Y1, Y1
-	CMPQ    BX, $0x04
-	JLE     past_combined
-	MOVQ    96(DX), R13
-	VMOVDQU (R13)(SI*1), Y4
-	VMOVDQU 32(R13)(SI*1), Y5
-	CMPQ    BX, $0x05
-	JLE     past_single4
-	MOVQ    120(DX), R13
-	VADDPS  (R13)(SI*1), Y4, Y4
-	VADDPS  32(R13)(SI*1), Y5, Y5
-
-past_single4:
-	CMPQ    BX, $0x06
-	JLE     past_six
-	MOVQ    144(DX), R13
-	VMOVDQU (R13)(SI*1), Y2
-	VMOVDQU 32(R13)(SI*1), Y3
-	CMPQ    BX, $0x07
-	JLE     past_single6
-	MOVQ    168(DX), R13
-	VADDPS  (R13)(SI*1), Y2, Y2
-	VADDPS  32(R13)(SI*1), Y3, Y3
-
-past_single6:
-	VADDPS Y2, Y4, Y4
-	VADDPS Y3, Y5, Y5
-
-past_six:
-	VADDPS Y4, Y0, Y0
-	VADDPS Y5, Y1, Y1
-
-past_combined:
-	VCMPPS $0x03, Y1, Y0, Y2
-	VPTEST Y2, Y2
-	JZ     past_settled
-	VCMPPS $0x03, Y0, Y0, Y2
-	VPOR   Y2, Y0, Y0
-	VCMPPS $0x03, Y1, Y1, Y2
-	VPOR   Y2, Y1, Y1
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+64, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VADDPS  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VADDPS  (R9)(SI*1), Y0, Y0
 	CMPQ    BX, $0x02
 	JLE     tail_combined
 	MOVQ    48(DX), R13
@@ -30731,16 +23298,16 @@ tail_combined:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -30749,8 +23316,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -31130,30 +23697,27 @@ done:
 // func treeFloat64AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·treeFloat64AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+64
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+64
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VADDPD  (R10)(SI*1), Y0, Y0
-	VADDPD  32(R10)(SI*1), Y1, Y1
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VADDPD  (R9)(SI*1), Y0, Y0
+	VADDPD  32(R9)(SI*1), Y1, Y1
 	CMPQ    BX, $0x02
 	JLE     block_combined
 	MOVQ    48(DX), R13
@@ -31209,18 +23773,21 @@ block_combined:
 	VPOR   Y2, Y1, Y1
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -31229,95 +23796,32 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+64
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VADDPD  (R10)(SI*1), Y0, Y0
-	VADDPD  32(R10)(SI*1), Y1, Y1
-	CMPQ    BX, $0x02
-	JLE     past_combined
-	MOVQ    48(DX), R13
-	VMOVDQU (R13)(SI*1), Y2
-	VMOVDQU 32(R13)(SI*1), Y3
-	CMPQ    BX, $0x03
-	JLE     past_single2
-	MOVQ    72(DX), R13
-	VADDPD  (R13)(SI*1), Y2, Y2
-	VADDPD  32(R13)(SI*1), Y3, Y3
-
-past_single2:
-	VADDPD  Y2, Y0, Y0
-	VADDPD  Y3, Y1, Y1
-	CMPQ    BX, $0x04
-	JLE     past_combined
-	MOVQ    96(DX), R13
-	VMOVDQU (R13)(SI*1), Y4
-	VMOVDQU 32(R13)(SI*1), Y5
-	CMPQ    BX, $0x05
-	JLE     past_single4
-	MOVQ    120(DX), R13
-	VADDPD  (R13)(SI*1), Y4, Y4
-	VADDPD  32(R13)(SI*1), Y5, Y5
-
-past_single4:
-	CMPQ    BX, $0x06
-	JLE     past_six
-	MOVQ    144(DX), R13
-	VMOVDQU (R13)(SI*1), Y2
-	VMOVDQU 32(R13)(SI*1), Y3
-	CMPQ    BX, $0x07
-	JLE     past_single6
-	MOVQ    168(DX), R13
-	VADDPD  (R13)(SI*1), Y2, Y2
-	VADDPD  32(R13)(SI*1), Y3, Y3
-
-past_single6:
-	VADDPD Y2, Y4, Y4
-	VADDPD Y3, Y5, Y5
-
-past_six:
-	VADDPD Y4, Y0, Y0
-	VADDPD Y5, Y1, Y1
-
-past_combined:
-	VCMPPD $0x03, Y1, Y0, Y2
-	VPTEST Y2, Y2
-	JZ     past_settled
-	VCMPPD $0x03, Y0, Y0, Y2
-	VPOR   Y2, Y0, Y0
-	VCMPPD $0x03, Y1, Y1, Y2
-	VPOR   Y2, Y1, Y1
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+64, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VADDPD  (R10)(SI*1), Y0, Y0
+	VMOVDQU (R8)(SI*1), Y0
+	VADDPD  (R9)(SI*1), Y0, Y0
 	CMPQ    BX, $0x02
 	JLE     tail_combined
 	MOVQ    48(DX), R13
@@ -31362,16 +23866,16 @@ tail_combined:
 	VPOR   Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -31380,8 +23884,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -31761,34 +24265,31 @@ done:
 // func treeFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, F16C, MMX+
 TEXT ·treeFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+32
 	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
+	VMOVDQU   (R8)(SI*1), X0
+	VMOVDQU   16(R8)(SI*1), X1
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y2
+	VCVTPH2PS (R9)(SI*1), Y2
 	VADDPS    Y2, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y2
+	VCVTPH2PS 16(R9)(SI*1), Y2
 	VADDPS    Y2, Y1, Y1
 	VCVTPS2PH $0x00, Y1, X1
 	CMPQ      BX, $0x02
@@ -31887,18 +24388,21 @@ block_combined:
 	VPOR     X2, X1, X1
 
 block_settled:
-	VMOVDQU X0, (R11)(SI*1)
-	VMOVDQU X1, 16(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU X0, (R10)(SI*1)
+	VMOVDQU X1, 16(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
 	VMOVDQU X1, 16(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -31907,143 +24411,33 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+32
-	JL        tail
-	VMOVDQU   (R9)(SI*1), X0
-	VMOVDQU   16(R9)(SI*1), X1
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y2
-	VADDPS    Y2, Y0, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS 16(R10)(SI*1), Y2
-	VADDPS    Y2, Y1, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	CMPQ      BX, $0x02
-	JLE       past_combined
-	MOVQ      48(DX), R13
-	VMOVDQU   (R13)(SI*1), X2
-	VMOVDQU   16(R13)(SI*1), X3
-	CMPQ      BX, $0x03
-	JLE       past_single2
-	MOVQ      72(DX), R13
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS (R13)(SI*1), Y4
-	VADDPS    Y4, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 16(R13)(SI*1), Y4
-	VADDPS    Y4, Y3, Y3
-	VCVTPS2PH $0x00, Y3, X3
-
-past_single2:
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS X2, Y2
-	VADDPS    Y2, Y0, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS X3, Y2
-	VADDPS    Y2, Y1, Y1
-	VCVTPS2PH $0x00, Y1, X1
-	CMPQ      BX, $0x04
-	JLE       past_combined
-	MOVQ      96(DX), R13
-	VMOVDQU   (R13)(SI*1), X4
-	VMOVDQU   16(R13)(SI*1), X5
-	CMPQ      BX, $0x05
-	JLE       past_single4
-	MOVQ      120(DX), R13
-	VCVTPH2PS X4, Y2
-	VCVTPH2PS (R13)(SI*1), Y3
-	VADDPS    Y3, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X4
-	VCVTPH2PS X5, Y2
-	VCVTPH2PS 16(R13)(SI*1), Y3
-	VADDPS    Y3, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X5
-
-past_single4:
-	CMPQ      BX, $0x06
-	JLE       past_six
-	MOVQ      144(DX), R13
-	VMOVDQU   (R13)(SI*1), X2
-	VMOVDQU   16(R13)(SI*1), X3
-	CMPQ      BX, $0x07
-	JLE       past_single6
-	MOVQ      168(DX), R13
-	VCVTPH2PS X2, Y2
-	VCVTPH2PS (R13)(SI*1), Y6
-	VADDPS    Y6, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X2
-	VCVTPH2PS X3, Y3
-	VCVTPH2PS 16(R13)(SI*1), Y6
-	VADDPS    Y6, Y3, Y3
-	VCVTPS2PH $0x00, Y3, X3
-
-past_single6:
-	VCVTPH2PS X4, Y4
-	VCVTPH2PS X2, Y2
-	VADDPS    Y2, Y4, Y4
-	VCVTPS2PH $0x00, Y4, X4
-	VCVTPH2PS X5, Y2
-	VCVTPH2PS X3, Y3
-	VADDPS    Y3, Y2, Y2
-	VCVTPS2PH $0x00, Y2, X5
-
-past_six:
-	VCVTPH2PS X0, Y0
-	VCVTPH2PS X4, Y2
-	VADDPS    Y2, Y0, Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X1, Y1
-	VCVTPH2PS X5, Y2
-	VADDPS    Y2, Y1, Y1
-	VCVTPS2PH $0x00, Y1, X1
-
-past_combined:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X3
-	VPMAXUW  X3, X2, X2
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
-	VPTEST   X2, X2
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X0, X2
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
-	VPOR     X2, X0, X0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), X1, X2
-	VPCMPGTW c32_7c007c00AVX2<>+0(SB), X2, X2
-	VPOR     X2, X1, X1
-
-past_settled:
-	VMOVNTDQ X0, (R11)(SI*1)
-	VMOVNTDQ X1, 16(R11)(SI*1)
+	VMOVNTDQ X0, (R10)(SI*1)
+	VMOVNTDQ X1, 16(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ X0, (R13)(SI*1)
 	VMOVNTDQ X1, 16(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+32, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+16
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+16
 	JL        done
-	VMOVDQU   (R9)(SI*1), X0
+	VMOVDQU   (R8)(SI*1), X0
 	VCVTPH2PS X0, Y0
-	VCVTPH2PS (R10)(SI*1), Y1
+	VCVTPH2PS (R9)(SI*1), Y1
 	VADDPS    Y1, Y0, Y0
 	VCVTPS2PH $0x00, Y0, X0
 	CMPQ      BX, $0x02
@@ -32110,16 +24504,16 @@ tail_combined:
 	VPOR     X1, X0, X0
 
 tail_settled:
-	VMOVDQU X0, (R11)(SI*1)
+	VMOVDQU X0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU X0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -32128,8 +24522,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -32655,29 +25049,26 @@ done:
 // func treeBFloat16AVX2(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·treeBFloat16AVX2(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+64
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+64
 	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU (R10)(SI*1), Y2
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU 32(R8)(SI*1), Y1
+	VMOVDQU (R9)(SI*1), Y2
 	VPSLLD  $0x10, Y0, Y3
 	VPSLLD  $0x10, Y2, Y4
 	VADDPS  Y4, Y3, Y3
@@ -32700,7 +25091,7 @@ block:
 	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
 	VPOR    Y0, Y3, Y3
 	VMOVDQA Y3, Y0
-	VMOVDQU 32(R10)(SI*1), Y2
+	VMOVDQU 32(R9)(SI*1), Y2
 	VPSLLD  $0x10, Y1, Y3
 	VPSLLD  $0x10, Y2, Y4
 	VADDPS  Y4, Y3, Y3
@@ -33041,18 +25432,21 @@ block_combined:
 	VPOR     Y2, Y1, Y1
 
 block_settled:
-	VMOVDQU Y0, (R11)(SI*1)
-	VMOVDQU Y1, 32(R11)(SI*1)
+	MOVB    nt+48(FP), R11
+	TESTB   R11, R11
+	JNZ     past
+	VMOVDQU Y0, (R10)(SI*1)
+	VMOVDQU Y1, 32(R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      block_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 block_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
 	VMOVDQU Y1, 32(R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_targets
 
@@ -33061,402 +25455,32 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+64
-	JL      tail
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU 32(R9)(SI*1), Y1
-	VMOVDQU (R10)(SI*1), Y2
-	VPSLLD  $0x10, Y0, Y3
-	VPSLLD  $0x10, Y2, Y4
-	VADDPS  Y4, Y3, Y3
-	VPSRLD  $0x10, Y3, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y3, Y3, Y5
-	VPAND   Y5, Y4, Y4
-	VPADDD  Y4, Y3, Y3
-	VPSRLD  $0x10, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y0, Y0
-	VPSRLD  $0x10, Y0, Y2
-	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
-	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
-	VCMPPS  $0x07, Y0, Y0, Y4
-	VPAND   Y4, Y2, Y2
-	VPADDD  Y2, Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPOR    Y0, Y3, Y3
-	VMOVDQA Y3, Y0
-	VMOVDQU 32(R10)(SI*1), Y2
-	VPSLLD  $0x10, Y1, Y3
-	VPSLLD  $0x10, Y2, Y4
-	VADDPS  Y4, Y3, Y3
-	VPSRLD  $0x10, Y3, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y3, Y3, Y5
-	VPAND   Y5, Y4, Y4
-	VPADDD  Y4, Y3, Y3
-	VPSRLD  $0x10, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y1, Y1
-	VPSRLD  $0x10, Y1, Y2
-	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
-	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
-	VCMPPS  $0x07, Y1, Y1, Y4
-	VPAND   Y4, Y2, Y2
-	VPADDD  Y2, Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR    Y1, Y3, Y3
-	VMOVDQA Y3, Y1
-	CMPQ    BX, $0x02
-	JLE     past_combined
-	MOVQ    48(DX), R13
-	VMOVDQU (R13)(SI*1), Y2
-	VMOVDQU 32(R13)(SI*1), Y3
-	CMPQ    BX, $0x03
-	JLE     past_single2
-	MOVQ    72(DX), R13
-	VMOVDQU (R13)(SI*1), Y4
-	VPSLLD  $0x10, Y2, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VADDPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VADDPS  Y4, Y2, Y2
-	VPSRLD  $0x10, Y2, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y2, Y2, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPOR    Y2, Y5, Y5
-	VMOVDQA Y5, Y2
-	VMOVDQU 32(R13)(SI*1), Y4
-	VPSLLD  $0x10, Y3, Y5
-	VPSLLD  $0x10, Y4, Y6
-	VADDPS  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y5, Y5, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y5, Y5
-	VPSRLD  $0x10, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VADDPS  Y4, Y3, Y3
-	VPSRLD  $0x10, Y3, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y3, Y3, Y6
-	VPAND   Y6, Y4, Y4
-	VPADDD  Y4, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPOR    Y3, Y5, Y5
-	VMOVDQA Y5, Y3
-
-past_single2:
-	VPSLLD  $0x10, Y0, Y4
-	VPSLLD  $0x10, Y2, Y5
-	VADDPS  Y5, Y4, Y4
-	VPSRLD  $0x10, Y4, Y5
-	VPAND   c32_1AVX2<>+0(SB), Y5, Y5
-	VPADDD  c32_7fffAVX2<>+0(SB), Y5, Y5
-	VCMPPS  $0x07, Y4, Y4, Y6
-	VPAND   Y6, Y5, Y5
-	VPADDD  Y5, Y4, Y4
-	VPSRLD  $0x10, Y4, Y4
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y0, Y0
-	VPSRLD  $0x10, Y0, Y2
-	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
-	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
-	VCMPPS  $0x07, Y0, Y0, Y5
-	VPAND   Y5, Y2, Y2
-	VPADDD  Y2, Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPOR    Y0, Y4, Y4
-	VMOVDQA Y4, Y0
-	VPSLLD  $0x10, Y1, Y2
-	VPSLLD  $0x10, Y3, Y4
-	VADDPS  Y4, Y2, Y2
-	VPSRLD  $0x10, Y2, Y4
-	VPAND   c32_1AVX2<>+0(SB), Y4, Y4
-	VPADDD  c32_7fffAVX2<>+0(SB), Y4, Y4
-	VCMPPS  $0x07, Y2, Y2, Y5
-	VPAND   Y5, Y4, Y4
-	VPADDD  Y4, Y2, Y2
-	VPSRLD  $0x10, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VADDPS  Y3, Y1, Y1
-	VPSRLD  $0x10, Y1, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y1, Y1, Y4
-	VPAND   Y4, Y3, Y3
-	VPADDD  Y3, Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR    Y1, Y2, Y2
-	VMOVDQA Y2, Y1
-	CMPQ    BX, $0x04
-	JLE     past_combined
-	MOVQ    96(DX), R13
-	VMOVDQU (R13)(SI*1), Y4
-	VMOVDQU 32(R13)(SI*1), Y5
-	CMPQ    BX, $0x05
-	JLE     past_single4
-	MOVQ    120(DX), R13
-	VMOVDQU (R13)(SI*1), Y2
-	VPSLLD  $0x10, Y4, Y3
-	VPSLLD  $0x10, Y2, Y6
-	VADDPS  Y6, Y3, Y3
-	VPSRLD  $0x10, Y3, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y3, Y3, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y3, Y3
-	VPSRLD  $0x10, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y4, Y4
-	VPSRLD  $0x10, Y4, Y2
-	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
-	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
-	VCMPPS  $0x07, Y4, Y4, Y6
-	VPAND   Y6, Y2, Y2
-	VPADDD  Y2, Y4, Y4
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VPOR    Y4, Y3, Y3
-	VMOVDQA Y3, Y4
-	VMOVDQU 32(R13)(SI*1), Y2
-	VPSLLD  $0x10, Y5, Y3
-	VPSLLD  $0x10, Y2, Y6
-	VADDPS  Y6, Y3, Y3
-	VPSRLD  $0x10, Y3, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y3, Y3, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y3, Y3
-	VPSRLD  $0x10, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y5, Y5
-	VPSRLD  $0x10, Y5, Y2
-	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
-	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
-	VCMPPS  $0x07, Y5, Y5, Y6
-	VPAND   Y6, Y2, Y2
-	VPADDD  Y2, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
-	VPOR    Y5, Y3, Y3
-	VMOVDQA Y3, Y5
-
-past_single4:
-	CMPQ    BX, $0x06
-	JLE     past_six
-	MOVQ    144(DX), R13
-	VMOVDQU (R13)(SI*1), Y2
-	VMOVDQU 32(R13)(SI*1), Y3
-	CMPQ    BX, $0x07
-	JLE     past_single6
-	MOVQ    168(DX), R13
-	VMOVDQU (R13)(SI*1), Y6
-	VPSLLD  $0x10, Y2, Y7
-	VPSLLD  $0x10, Y6, Y8
-	VADDPS  Y8, Y7, Y7
-	VPSRLD  $0x10, Y7, Y8
-	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
-	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
-	VCMPPS  $0x07, Y7, Y7, Y9
-	VPAND   Y9, Y8, Y8
-	VPADDD  Y8, Y7, Y7
-	VPSRLD  $0x10, Y7, Y7
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
-	VADDPS  Y6, Y2, Y2
-	VPSRLD  $0x10, Y2, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y2, Y2, Y8
-	VPAND   Y8, Y6, Y6
-	VPADDD  Y6, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VPOR    Y2, Y7, Y7
-	VMOVDQA Y7, Y2
-	VMOVDQU 32(R13)(SI*1), Y6
-	VPSLLD  $0x10, Y3, Y7
-	VPSLLD  $0x10, Y6, Y8
-	VADDPS  Y8, Y7, Y7
-	VPSRLD  $0x10, Y7, Y8
-	VPAND   c32_1AVX2<>+0(SB), Y8, Y8
-	VPADDD  c32_7fffAVX2<>+0(SB), Y8, Y8
-	VCMPPS  $0x07, Y7, Y7, Y9
-	VPAND   Y9, Y8, Y8
-	VPADDD  Y8, Y7, Y7
-	VPSRLD  $0x10, Y7, Y7
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y6, Y6
-	VADDPS  Y6, Y3, Y3
-	VPSRLD  $0x10, Y3, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y3, Y3, Y8
-	VPAND   Y8, Y6, Y6
-	VPADDD  Y6, Y3, Y3
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VPOR    Y3, Y7, Y7
-	VMOVDQA Y7, Y3
-
-past_single6:
-	VPSLLD  $0x10, Y4, Y6
-	VPSLLD  $0x10, Y2, Y7
-	VADDPS  Y7, Y6, Y6
-	VPSRLD  $0x10, Y6, Y7
-	VPAND   c32_1AVX2<>+0(SB), Y7, Y7
-	VPADDD  c32_7fffAVX2<>+0(SB), Y7, Y7
-	VCMPPS  $0x07, Y6, Y6, Y8
-	VPAND   Y8, Y7, Y7
-	VPADDD  Y7, Y6, Y6
-	VPSRLD  $0x10, Y6, Y6
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y4, Y4
-	VPSRLD  $0x10, Y4, Y2
-	VPAND   c32_1AVX2<>+0(SB), Y2, Y2
-	VPADDD  c32_7fffAVX2<>+0(SB), Y2, Y2
-	VCMPPS  $0x07, Y4, Y4, Y7
-	VPAND   Y7, Y2, Y2
-	VPADDD  Y2, Y4, Y4
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y4
-	VPOR    Y4, Y6, Y6
-	VMOVDQA Y6, Y4
-	VPSLLD  $0x10, Y5, Y2
-	VPSLLD  $0x10, Y3, Y6
-	VADDPS  Y6, Y2, Y2
-	VPSRLD  $0x10, Y2, Y6
-	VPAND   c32_1AVX2<>+0(SB), Y6, Y6
-	VPADDD  c32_7fffAVX2<>+0(SB), Y6, Y6
-	VCMPPS  $0x07, Y2, Y2, Y7
-	VPAND   Y7, Y6, Y6
-	VPADDD  Y6, Y2, Y2
-	VPSRLD  $0x10, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y3, Y3
-	VADDPS  Y3, Y5, Y5
-	VPSRLD  $0x10, Y5, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y5, Y5, Y6
-	VPAND   Y6, Y3, Y3
-	VPADDD  Y3, Y5, Y5
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y5
-	VPOR    Y5, Y2, Y2
-	VMOVDQA Y2, Y5
-
-past_six:
-	VPSLLD  $0x10, Y0, Y2
-	VPSLLD  $0x10, Y4, Y3
-	VADDPS  Y3, Y2, Y2
-	VPSRLD  $0x10, Y2, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y2, Y2, Y6
-	VPAND   Y6, Y3, Y3
-	VPADDD  Y3, Y2, Y2
-	VPSRLD  $0x10, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y4, Y3
-	VADDPS  Y3, Y0, Y0
-	VPSRLD  $0x10, Y0, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y0, Y0, Y4
-	VPAND   Y4, Y3, Y3
-	VPADDD  Y3, Y0, Y0
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y0, Y0
-	VPOR    Y0, Y2, Y2
-	VMOVDQA Y2, Y0
-	VPSLLD  $0x10, Y1, Y2
-	VPSLLD  $0x10, Y5, Y3
-	VADDPS  Y3, Y2, Y2
-	VPSRLD  $0x10, Y2, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y2, Y2, Y4
-	VPAND   Y4, Y3, Y3
-	VPADDD  Y3, Y2, Y2
-	VPSRLD  $0x10, Y2, Y2
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y5, Y3
-	VADDPS  Y3, Y1, Y1
-	VPSRLD  $0x10, Y1, Y3
-	VPAND   c32_1AVX2<>+0(SB), Y3, Y3
-	VPADDD  c32_7fffAVX2<>+0(SB), Y3, Y3
-	VCMPPS  $0x07, Y1, Y1, Y4
-	VPAND   Y4, Y3, Y3
-	VPADDD  Y3, Y1, Y1
-	VPAND   c32_ffff0000AVX2<>+0(SB), Y1, Y1
-	VPOR    Y1, Y2, Y2
-	VMOVDQA Y2, Y1
-
-past_combined:
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y3
-	VPMAXUW  Y3, Y2, Y2
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
-	VPTEST   Y2, Y2
-	JZ       past_settled
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y0, Y2
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
-	VPOR     Y2, Y0, Y0
-	VPAND    c32_7fff7fffAVX2<>+0(SB), Y1, Y2
-	VPCMPGTW c32_7f807f80AVX2<>+0(SB), Y2, Y2
-	VPOR     Y2, Y1, Y1
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+64, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ    DI, R8
-	SUBQ    SI, R8
-	CMPQ    R8, $+32
+	MOVQ    DI, R11
+	SUBQ    SI, R11
+	CMPQ    R11, $+32
 	JL      done
-	VMOVDQU (R9)(SI*1), Y0
-	VMOVDQU (R10)(SI*1), Y1
+	VMOVDQU (R8)(SI*1), Y0
+	VMOVDQU (R9)(SI*1), Y1
 	VPSLLD  $0x10, Y0, Y2
 	VPSLLD  $0x10, Y1, Y3
 	VADDPS  Y3, Y2, Y2
@@ -33654,16 +25678,16 @@ tail_combined:
 	VPOR     Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU Y0, (R11)(SI*1)
+	VMOVDQU Y0, (R10)(SI*1)
 	TESTQ   CX, CX
 	JZ      tail_targets_done
-	MOVQ    AX, R8
+	MOVQ    AX, R11
 	MOVQ    CX, R12
 
 tail_targets:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VMOVDQU Y0, (R13)(SI*1)
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     tail_targets
 
@@ -33672,8 +25696,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 

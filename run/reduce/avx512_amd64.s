@@ -7,68 +7,68 @@
 // func sumInt8AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·sumInt8AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDB    (R10)(SI*1), Z0, Z0
-	VPADDB    64(R10)(SI*1), Z1, Z1
-	VPADDB    128(R10)(SI*1), Z2, Z2
-	VPADDB    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPADDB    (R9)(SI*1), Z0, Z0
+	VPADDB    64(R9)(SI*1), Z1, Z1
+	VPADDB    128(R9)(SI*1), Z2, Z2
+	VPADDB    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDB (R13)(SI*1), Z0, Z0
 	VPADDB 64(R13)(SI*1), Z1, Z1
 	VPADDB 128(R13)(SI*1), Z2, Z2
 	VPADDB 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -77,91 +77,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDB    (R10)(SI*1), Z0, Z0
-	VPADDB    64(R10)(SI*1), Z1, Z1
-	VPADDB    128(R10)(SI*1), Z2, Z2
-	VPADDB    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDB (R13)(SI*1), Z0, Z0
-	VPADDB 64(R13)(SI*1), Z1, Z1
-	VPADDB 128(R13)(SI*1), Z2, Z2
-	VPADDB 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPADDB     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPADDB     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -170,8 +142,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -182,33 +154,30 @@ return:
 // func prodInt8AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·prodInt8AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ         DI, R8
-	SUBQ         SI, R8
-	CMPQ         R8, $+256
+	MOVQ         DI, R11
+	SUBQ         SI, R11
+	CMPQ         R11, $+256
 	JL           tail
-	VMOVDQU64    (R9)(SI*1), Z0
-	VMOVDQU64    64(R9)(SI*1), Z1
-	VMOVDQU64    128(R9)(SI*1), Z2
-	VMOVDQU64    192(R9)(SI*1), Z3
-	VMOVDQU64    (R10)(SI*1), Z4
+	VMOVDQU64    (R8)(SI*1), Z0
+	VMOVDQU64    64(R8)(SI*1), Z1
+	VMOVDQU64    128(R8)(SI*1), Z2
+	VMOVDQU64    192(R8)(SI*1), Z3
+	VMOVDQU64    (R9)(SI*1), Z4
 	VPSRLW       $0x08, Z0, Z5
 	VPSRLW       $0x08, Z4, Z6
 	VPMULLW      Z6, Z5, Z5
@@ -217,7 +186,7 @@ block:
 	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
 	VPANDD       Z4, Z0, Z0
 	VPORD        Z5, Z0, Z0
-	VMOVDQU64    64(R10)(SI*1), Z4
+	VMOVDQU64    64(R9)(SI*1), Z4
 	VPSRLW       $0x08, Z1, Z5
 	VPSRLW       $0x08, Z4, Z6
 	VPMULLW      Z6, Z5, Z5
@@ -226,7 +195,7 @@ block:
 	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
 	VPANDD       Z4, Z1, Z1
 	VPORD        Z5, Z1, Z1
-	VMOVDQU64    128(R10)(SI*1), Z4
+	VMOVDQU64    128(R9)(SI*1), Z4
 	VPSRLW       $0x08, Z2, Z5
 	VPSRLW       $0x08, Z4, Z6
 	VPMULLW      Z6, Z5, Z5
@@ -235,7 +204,7 @@ block:
 	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
 	VPANDD       Z4, Z2, Z2
 	VPORD        Z5, Z2, Z2
-	VMOVDQU64    192(R10)(SI*1), Z4
+	VMOVDQU64    192(R9)(SI*1), Z4
 	VPSRLW       $0x08, Z3, Z5
 	VPSRLW       $0x08, Z4, Z6
 	VPMULLW      Z6, Z5, Z5
@@ -246,11 +215,11 @@ block:
 	VPORD        Z5, Z3, Z3
 	TESTQ        BX, BX
 	JZ           block_sources_done
-	MOVQ         DX, R8
+	MOVQ         DX, R11
 	MOVQ         BX, R12
 
 block_sources:
-	MOVQ         (R8), R13
+	MOVQ         (R11), R13
 	VMOVDQU64    (R13)(SI*1), Z4
 	VPSRLW       $0x08, Z0, Z5
 	VPSRLW       $0x08, Z4, Z6
@@ -287,27 +256,30 @@ block_sources:
 	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
 	VPANDD       Z4, Z3, Z3
 	VPORD        Z5, Z3, Z3
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R11
 	DECQ         R12
 	JNZ          block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -316,130 +288,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ         DI, R8
-	SUBQ         SI, R8
-	CMPQ         R8, $+256
-	JL           tail
-	VMOVDQU64    (R9)(SI*1), Z0
-	VMOVDQU64    64(R9)(SI*1), Z1
-	VMOVDQU64    128(R9)(SI*1), Z2
-	VMOVDQU64    192(R9)(SI*1), Z3
-	VMOVDQU64    (R10)(SI*1), Z4
-	VPSRLW       $0x08, Z0, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z0, Z0
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z5, Z0, Z0
-	VMOVDQU64    64(R10)(SI*1), Z4
-	VPSRLW       $0x08, Z1, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z1, Z1
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z5, Z1, Z1
-	VMOVDQU64    128(R10)(SI*1), Z4
-	VPSRLW       $0x08, Z2, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z2, Z2
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z5, Z2, Z2
-	VMOVDQU64    192(R10)(SI*1), Z4
-	VPSRLW       $0x08, Z3, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z3, Z3
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z5, Z3, Z3
-	TESTQ        BX, BX
-	JZ           past_sources_done
-	MOVQ         DX, R8
-	MOVQ         BX, R12
-
-past_sources:
-	MOVQ         (R8), R13
-	VMOVDQU64    (R13)(SI*1), Z4
-	VPSRLW       $0x08, Z0, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z0, Z0
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z5, Z0, Z0
-	VMOVDQU64    64(R13)(SI*1), Z4
-	VPSRLW       $0x08, Z1, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z1, Z1
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z5, Z1, Z1
-	VMOVDQU64    128(R13)(SI*1), Z4
-	VPSRLW       $0x08, Z2, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z2, Z2
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z5, Z2, Z2
-	VMOVDQU64    192(R13)(SI*1), Z4
-	VPSRLW       $0x08, Z3, Z5
-	VPSRLW       $0x08, Z4, Z6
-	VPMULLW      Z6, Z5, Z5
-	VPSLLW       $0x08, Z5, Z5
-	VPMULLW      Z4, Z3, Z3
-	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z5, Z3, Z3
-	ADDQ         $0x18, R8
-	DECQ         R12
-	JNZ          past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ         DI, R8
-	SUBQ         SI, R8
+	MOVQ         DI, R11
+	SUBQ         SI, R11
 	JLE          done
 	MOVQ         $-1, R12
-	BZHIQ        R8, R12, R12
+	BZHIQ        R11, R12, R12
 	KMOVQ        R12, K1
-	VMOVDQU8.Z   (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z   (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z   (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z   (R9)(SI*1), K1, Z1
 	VPSRLW       $0x08, Z0, Z2
 	VPSRLW       $0x08, Z1, Z3
 	VPMULLW      Z3, Z2, Z2
@@ -450,11 +330,11 @@ tail:
 	VPORD        Z2, Z0, Z0
 	TESTQ        BX, BX
 	JZ           tail_sources_done
-	MOVQ         DX, R8
+	MOVQ         DX, R11
 	MOVQ         BX, R12
 
 tail_sources:
-	MOVQ         (R8), R13
+	MOVQ         (R11), R13
 	VMOVDQU8.Z   (R13)(SI*1), K1, Z1
 	VPSRLW       $0x08, Z0, Z2
 	VPSRLW       $0x08, Z1, Z3
@@ -464,21 +344,21 @@ tail_sources:
 	VPBROADCASTD c32_ff00ffAVX512<>+0(SB), Z1
 	VPANDD       Z1, Z0, Z0
 	VPORD        Z2, Z0, Z0
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R11
 	DECQ         R12
 	JNZ          tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -487,8 +367,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -502,68 +382,68 @@ GLOBL c32_ff00ffAVX512<>(SB), RODATA|NOPTR, $4
 // func minInt8AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minInt8AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSB   (R10)(SI*1), Z0, Z0
-	VPMINSB   64(R10)(SI*1), Z1, Z1
-	VPMINSB   128(R10)(SI*1), Z2, Z2
-	VPMINSB   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINSB   (R9)(SI*1), Z0, Z0
+	VPMINSB   64(R9)(SI*1), Z1, Z1
+	VPMINSB   128(R9)(SI*1), Z2, Z2
+	VPMINSB   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSB (R13)(SI*1), Z0, Z0
 	VPMINSB 64(R13)(SI*1), Z1, Z1
 	VPMINSB 128(R13)(SI*1), Z2, Z2
 	VPMINSB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -572,91 +452,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSB   (R10)(SI*1), Z0, Z0
-	VPMINSB   64(R10)(SI*1), Z1, Z1
-	VPMINSB   128(R10)(SI*1), Z2, Z2
-	VPMINSB   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINSB (R13)(SI*1), Z0, Z0
-	VPMINSB 64(R13)(SI*1), Z1, Z1
-	VPMINSB 128(R13)(SI*1), Z2, Z2
-	VPMINSB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINSB    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINSB    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -665,8 +517,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -677,68 +529,68 @@ return:
 // func maxInt8AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxInt8AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSB   (R10)(SI*1), Z0, Z0
-	VPMAXSB   64(R10)(SI*1), Z1, Z1
-	VPMAXSB   128(R10)(SI*1), Z2, Z2
-	VPMAXSB   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXSB   (R9)(SI*1), Z0, Z0
+	VPMAXSB   64(R9)(SI*1), Z1, Z1
+	VPMAXSB   128(R9)(SI*1), Z2, Z2
+	VPMAXSB   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSB (R13)(SI*1), Z0, Z0
 	VPMAXSB 64(R13)(SI*1), Z1, Z1
 	VPMAXSB 128(R13)(SI*1), Z2, Z2
 	VPMAXSB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -747,91 +599,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSB   (R10)(SI*1), Z0, Z0
-	VPMAXSB   64(R10)(SI*1), Z1, Z1
-	VPMAXSB   128(R10)(SI*1), Z2, Z2
-	VPMAXSB   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXSB (R13)(SI*1), Z0, Z0
-	VPMAXSB 64(R13)(SI*1), Z1, Z1
-	VPMAXSB 128(R13)(SI*1), Z2, Z2
-	VPMAXSB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXSB    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXSB    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -840,8 +664,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -852,68 +676,68 @@ return:
 // func minUint8AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minUint8AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUB   (R10)(SI*1), Z0, Z0
-	VPMINUB   64(R10)(SI*1), Z1, Z1
-	VPMINUB   128(R10)(SI*1), Z2, Z2
-	VPMINUB   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINUB   (R9)(SI*1), Z0, Z0
+	VPMINUB   64(R9)(SI*1), Z1, Z1
+	VPMINUB   128(R9)(SI*1), Z2, Z2
+	VPMINUB   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUB (R13)(SI*1), Z0, Z0
 	VPMINUB 64(R13)(SI*1), Z1, Z1
 	VPMINUB 128(R13)(SI*1), Z2, Z2
 	VPMINUB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -922,91 +746,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUB   (R10)(SI*1), Z0, Z0
-	VPMINUB   64(R10)(SI*1), Z1, Z1
-	VPMINUB   128(R10)(SI*1), Z2, Z2
-	VPMINUB   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINUB (R13)(SI*1), Z0, Z0
-	VPMINUB 64(R13)(SI*1), Z1, Z1
-	VPMINUB 128(R13)(SI*1), Z2, Z2
-	VPMINUB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINUB    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINUB    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -1015,8 +811,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1027,68 +823,68 @@ return:
 // func maxUint8AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxUint8AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUB   (R10)(SI*1), Z0, Z0
-	VPMAXUB   64(R10)(SI*1), Z1, Z1
-	VPMAXUB   128(R10)(SI*1), Z2, Z2
-	VPMAXUB   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXUB   (R9)(SI*1), Z0, Z0
+	VPMAXUB   64(R9)(SI*1), Z1, Z1
+	VPMAXUB   128(R9)(SI*1), Z2, Z2
+	VPMAXUB   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUB (R13)(SI*1), Z0, Z0
 	VPMAXUB 64(R13)(SI*1), Z1, Z1
 	VPMAXUB 128(R13)(SI*1), Z2, Z2
 	VPMAXUB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -1097,91 +893,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUB   (R10)(SI*1), Z0, Z0
-	VPMAXUB   64(R10)(SI*1), Z1, Z1
-	VPMAXUB   128(R10)(SI*1), Z2, Z2
-	VPMAXUB   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXUB (R13)(SI*1), Z0, Z0
-	VPMAXUB 64(R13)(SI*1), Z1, Z1
-	VPMAXUB 128(R13)(SI*1), Z2, Z2
-	VPMAXUB 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXUB    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXUB    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -1190,8 +958,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1202,68 +970,68 @@ return:
 // func sumInt16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·sumInt16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDW    (R10)(SI*1), Z0, Z0
-	VPADDW    64(R10)(SI*1), Z1, Z1
-	VPADDW    128(R10)(SI*1), Z2, Z2
-	VPADDW    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPADDW    (R9)(SI*1), Z0, Z0
+	VPADDW    64(R9)(SI*1), Z1, Z1
+	VPADDW    128(R9)(SI*1), Z2, Z2
+	VPADDW    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDW (R13)(SI*1), Z0, Z0
 	VPADDW 64(R13)(SI*1), Z1, Z1
 	VPADDW 128(R13)(SI*1), Z2, Z2
 	VPADDW 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -1272,91 +1040,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDW    (R10)(SI*1), Z0, Z0
-	VPADDW    64(R10)(SI*1), Z1, Z1
-	VPADDW    128(R10)(SI*1), Z2, Z2
-	VPADDW    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDW (R13)(SI*1), Z0, Z0
-	VPADDW 64(R13)(SI*1), Z1, Z1
-	VPADDW 128(R13)(SI*1), Z2, Z2
-	VPADDW 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPADDW     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPADDW     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -1365,8 +1105,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1377,68 +1117,68 @@ return:
 // func prodInt16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·prodInt16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMULLW   (R10)(SI*1), Z0, Z0
-	VPMULLW   64(R10)(SI*1), Z1, Z1
-	VPMULLW   128(R10)(SI*1), Z2, Z2
-	VPMULLW   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMULLW   (R9)(SI*1), Z0, Z0
+	VPMULLW   64(R9)(SI*1), Z1, Z1
+	VPMULLW   128(R9)(SI*1), Z2, Z2
+	VPMULLW   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMULLW (R13)(SI*1), Z0, Z0
 	VPMULLW 64(R13)(SI*1), Z1, Z1
 	VPMULLW 128(R13)(SI*1), Z2, Z2
 	VPMULLW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -1447,91 +1187,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMULLW   (R10)(SI*1), Z0, Z0
-	VPMULLW   64(R10)(SI*1), Z1, Z1
-	VPMULLW   128(R10)(SI*1), Z2, Z2
-	VPMULLW   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMULLW (R13)(SI*1), Z0, Z0
-	VPMULLW 64(R13)(SI*1), Z1, Z1
-	VPMULLW 128(R13)(SI*1), Z2, Z2
-	VPMULLW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMULLW    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMULLW    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -1540,8 +1252,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1552,68 +1264,68 @@ return:
 // func minInt16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minInt16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSW   (R10)(SI*1), Z0, Z0
-	VPMINSW   64(R10)(SI*1), Z1, Z1
-	VPMINSW   128(R10)(SI*1), Z2, Z2
-	VPMINSW   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINSW   (R9)(SI*1), Z0, Z0
+	VPMINSW   64(R9)(SI*1), Z1, Z1
+	VPMINSW   128(R9)(SI*1), Z2, Z2
+	VPMINSW   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSW (R13)(SI*1), Z0, Z0
 	VPMINSW 64(R13)(SI*1), Z1, Z1
 	VPMINSW 128(R13)(SI*1), Z2, Z2
 	VPMINSW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -1622,91 +1334,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSW   (R10)(SI*1), Z0, Z0
-	VPMINSW   64(R10)(SI*1), Z1, Z1
-	VPMINSW   128(R10)(SI*1), Z2, Z2
-	VPMINSW   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINSW (R13)(SI*1), Z0, Z0
-	VPMINSW 64(R13)(SI*1), Z1, Z1
-	VPMINSW 128(R13)(SI*1), Z2, Z2
-	VPMINSW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINSW    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINSW    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -1715,8 +1399,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1727,68 +1411,68 @@ return:
 // func maxInt16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxInt16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSW   (R10)(SI*1), Z0, Z0
-	VPMAXSW   64(R10)(SI*1), Z1, Z1
-	VPMAXSW   128(R10)(SI*1), Z2, Z2
-	VPMAXSW   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXSW   (R9)(SI*1), Z0, Z0
+	VPMAXSW   64(R9)(SI*1), Z1, Z1
+	VPMAXSW   128(R9)(SI*1), Z2, Z2
+	VPMAXSW   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSW (R13)(SI*1), Z0, Z0
 	VPMAXSW 64(R13)(SI*1), Z1, Z1
 	VPMAXSW 128(R13)(SI*1), Z2, Z2
 	VPMAXSW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -1797,91 +1481,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSW   (R10)(SI*1), Z0, Z0
-	VPMAXSW   64(R10)(SI*1), Z1, Z1
-	VPMAXSW   128(R10)(SI*1), Z2, Z2
-	VPMAXSW   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXSW (R13)(SI*1), Z0, Z0
-	VPMAXSW 64(R13)(SI*1), Z1, Z1
-	VPMAXSW 128(R13)(SI*1), Z2, Z2
-	VPMAXSW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXSW    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXSW    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -1890,8 +1546,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -1902,68 +1558,68 @@ return:
 // func minUint16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minUint16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUW   (R10)(SI*1), Z0, Z0
-	VPMINUW   64(R10)(SI*1), Z1, Z1
-	VPMINUW   128(R10)(SI*1), Z2, Z2
-	VPMINUW   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINUW   (R9)(SI*1), Z0, Z0
+	VPMINUW   64(R9)(SI*1), Z1, Z1
+	VPMINUW   128(R9)(SI*1), Z2, Z2
+	VPMINUW   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUW (R13)(SI*1), Z0, Z0
 	VPMINUW 64(R13)(SI*1), Z1, Z1
 	VPMINUW 128(R13)(SI*1), Z2, Z2
 	VPMINUW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -1972,91 +1628,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUW   (R10)(SI*1), Z0, Z0
-	VPMINUW   64(R10)(SI*1), Z1, Z1
-	VPMINUW   128(R10)(SI*1), Z2, Z2
-	VPMINUW   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINUW (R13)(SI*1), Z0, Z0
-	VPMINUW 64(R13)(SI*1), Z1, Z1
-	VPMINUW 128(R13)(SI*1), Z2, Z2
-	VPMINUW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINUW    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINUW    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -2065,8 +1693,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2077,68 +1705,68 @@ return:
 // func maxUint16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxUint16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUW   (R10)(SI*1), Z0, Z0
-	VPMAXUW   64(R10)(SI*1), Z1, Z1
-	VPMAXUW   128(R10)(SI*1), Z2, Z2
-	VPMAXUW   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXUW   (R9)(SI*1), Z0, Z0
+	VPMAXUW   64(R9)(SI*1), Z1, Z1
+	VPMAXUW   128(R9)(SI*1), Z2, Z2
+	VPMAXUW   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUW (R13)(SI*1), Z0, Z0
 	VPMAXUW 64(R13)(SI*1), Z1, Z1
 	VPMAXUW 128(R13)(SI*1), Z2, Z2
 	VPMAXUW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -2147,91 +1775,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUW   (R10)(SI*1), Z0, Z0
-	VPMAXUW   64(R10)(SI*1), Z1, Z1
-	VPMAXUW   128(R10)(SI*1), Z2, Z2
-	VPMAXUW   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXUW (R13)(SI*1), Z0, Z0
-	VPMAXUW 64(R13)(SI*1), Z1, Z1
-	VPMAXUW 128(R13)(SI*1), Z2, Z2
-	VPMAXUW 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXUW    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXUW    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -2240,8 +1840,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2252,68 +1852,68 @@ return:
 // func sumInt32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·sumInt32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDD    (R10)(SI*1), Z0, Z0
-	VPADDD    64(R10)(SI*1), Z1, Z1
-	VPADDD    128(R10)(SI*1), Z2, Z2
-	VPADDD    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPADDD    (R9)(SI*1), Z0, Z0
+	VPADDD    64(R9)(SI*1), Z1, Z1
+	VPADDD    128(R9)(SI*1), Z2, Z2
+	VPADDD    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDD (R13)(SI*1), Z0, Z0
 	VPADDD 64(R13)(SI*1), Z1, Z1
 	VPADDD 128(R13)(SI*1), Z2, Z2
 	VPADDD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -2322,91 +1922,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDD    (R10)(SI*1), Z0, Z0
-	VPADDD    64(R10)(SI*1), Z1, Z1
-	VPADDD    128(R10)(SI*1), Z2, Z2
-	VPADDD    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDD (R13)(SI*1), Z0, Z0
-	VPADDD 64(R13)(SI*1), Z1, Z1
-	VPADDD 128(R13)(SI*1), Z2, Z2
-	VPADDD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPADDD     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPADDD     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -2415,8 +1987,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2427,68 +1999,68 @@ return:
 // func prodInt32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·prodInt32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMULLD   (R10)(SI*1), Z0, Z0
-	VPMULLD   64(R10)(SI*1), Z1, Z1
-	VPMULLD   128(R10)(SI*1), Z2, Z2
-	VPMULLD   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMULLD   (R9)(SI*1), Z0, Z0
+	VPMULLD   64(R9)(SI*1), Z1, Z1
+	VPMULLD   128(R9)(SI*1), Z2, Z2
+	VPMULLD   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMULLD (R13)(SI*1), Z0, Z0
 	VPMULLD 64(R13)(SI*1), Z1, Z1
 	VPMULLD 128(R13)(SI*1), Z2, Z2
 	VPMULLD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -2497,91 +2069,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMULLD   (R10)(SI*1), Z0, Z0
-	VPMULLD   64(R10)(SI*1), Z1, Z1
-	VPMULLD   128(R10)(SI*1), Z2, Z2
-	VPMULLD   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMULLD (R13)(SI*1), Z0, Z0
-	VPMULLD 64(R13)(SI*1), Z1, Z1
-	VPMULLD 128(R13)(SI*1), Z2, Z2
-	VPMULLD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMULLD    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMULLD    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -2590,8 +2134,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2602,68 +2146,68 @@ return:
 // func minInt32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minInt32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSD   (R10)(SI*1), Z0, Z0
-	VPMINSD   64(R10)(SI*1), Z1, Z1
-	VPMINSD   128(R10)(SI*1), Z2, Z2
-	VPMINSD   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINSD   (R9)(SI*1), Z0, Z0
+	VPMINSD   64(R9)(SI*1), Z1, Z1
+	VPMINSD   128(R9)(SI*1), Z2, Z2
+	VPMINSD   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSD (R13)(SI*1), Z0, Z0
 	VPMINSD 64(R13)(SI*1), Z1, Z1
 	VPMINSD 128(R13)(SI*1), Z2, Z2
 	VPMINSD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -2672,91 +2216,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSD   (R10)(SI*1), Z0, Z0
-	VPMINSD   64(R10)(SI*1), Z1, Z1
-	VPMINSD   128(R10)(SI*1), Z2, Z2
-	VPMINSD   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINSD (R13)(SI*1), Z0, Z0
-	VPMINSD 64(R13)(SI*1), Z1, Z1
-	VPMINSD 128(R13)(SI*1), Z2, Z2
-	VPMINSD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINSD    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINSD    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -2765,8 +2281,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2777,68 +2293,68 @@ return:
 // func maxInt32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxInt32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSD   (R10)(SI*1), Z0, Z0
-	VPMAXSD   64(R10)(SI*1), Z1, Z1
-	VPMAXSD   128(R10)(SI*1), Z2, Z2
-	VPMAXSD   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXSD   (R9)(SI*1), Z0, Z0
+	VPMAXSD   64(R9)(SI*1), Z1, Z1
+	VPMAXSD   128(R9)(SI*1), Z2, Z2
+	VPMAXSD   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSD (R13)(SI*1), Z0, Z0
 	VPMAXSD 64(R13)(SI*1), Z1, Z1
 	VPMAXSD 128(R13)(SI*1), Z2, Z2
 	VPMAXSD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -2847,91 +2363,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSD   (R10)(SI*1), Z0, Z0
-	VPMAXSD   64(R10)(SI*1), Z1, Z1
-	VPMAXSD   128(R10)(SI*1), Z2, Z2
-	VPMAXSD   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXSD (R13)(SI*1), Z0, Z0
-	VPMAXSD 64(R13)(SI*1), Z1, Z1
-	VPMAXSD 128(R13)(SI*1), Z2, Z2
-	VPMAXSD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXSD    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXSD    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -2940,8 +2428,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -2952,68 +2440,68 @@ return:
 // func minUint32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minUint32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUD   (R10)(SI*1), Z0, Z0
-	VPMINUD   64(R10)(SI*1), Z1, Z1
-	VPMINUD   128(R10)(SI*1), Z2, Z2
-	VPMINUD   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINUD   (R9)(SI*1), Z0, Z0
+	VPMINUD   64(R9)(SI*1), Z1, Z1
+	VPMINUD   128(R9)(SI*1), Z2, Z2
+	VPMINUD   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUD (R13)(SI*1), Z0, Z0
 	VPMINUD 64(R13)(SI*1), Z1, Z1
 	VPMINUD 128(R13)(SI*1), Z2, Z2
 	VPMINUD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -3022,91 +2510,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUD   (R10)(SI*1), Z0, Z0
-	VPMINUD   64(R10)(SI*1), Z1, Z1
-	VPMINUD   128(R10)(SI*1), Z2, Z2
-	VPMINUD   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINUD (R13)(SI*1), Z0, Z0
-	VPMINUD 64(R13)(SI*1), Z1, Z1
-	VPMINUD 128(R13)(SI*1), Z2, Z2
-	VPMINUD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINUD    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINUD    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -3115,8 +2575,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3127,68 +2587,68 @@ return:
 // func maxUint32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxUint32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUD   (R10)(SI*1), Z0, Z0
-	VPMAXUD   64(R10)(SI*1), Z1, Z1
-	VPMAXUD   128(R10)(SI*1), Z2, Z2
-	VPMAXUD   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXUD   (R9)(SI*1), Z0, Z0
+	VPMAXUD   64(R9)(SI*1), Z1, Z1
+	VPMAXUD   128(R9)(SI*1), Z2, Z2
+	VPMAXUD   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUD (R13)(SI*1), Z0, Z0
 	VPMAXUD 64(R13)(SI*1), Z1, Z1
 	VPMAXUD 128(R13)(SI*1), Z2, Z2
 	VPMAXUD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -3197,91 +2657,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUD   (R10)(SI*1), Z0, Z0
-	VPMAXUD   64(R10)(SI*1), Z1, Z1
-	VPMAXUD   128(R10)(SI*1), Z2, Z2
-	VPMAXUD   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXUD (R13)(SI*1), Z0, Z0
-	VPMAXUD 64(R13)(SI*1), Z1, Z1
-	VPMAXUD 128(R13)(SI*1), Z2, Z2
-	VPMAXUD 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXUD    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXUD    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -3290,8 +2722,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3302,68 +2734,68 @@ return:
 // func sumInt64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·sumInt64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDQ    (R10)(SI*1), Z0, Z0
-	VPADDQ    64(R10)(SI*1), Z1, Z1
-	VPADDQ    128(R10)(SI*1), Z2, Z2
-	VPADDQ    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPADDQ    (R9)(SI*1), Z0, Z0
+	VPADDQ    64(R9)(SI*1), Z1, Z1
+	VPADDQ    128(R9)(SI*1), Z2, Z2
+	VPADDQ    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPADDQ (R13)(SI*1), Z0, Z0
 	VPADDQ 64(R13)(SI*1), Z1, Z1
 	VPADDQ 128(R13)(SI*1), Z2, Z2
 	VPADDQ 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -3372,91 +2804,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPADDQ    (R10)(SI*1), Z0, Z0
-	VPADDQ    64(R10)(SI*1), Z1, Z1
-	VPADDQ    128(R10)(SI*1), Z2, Z2
-	VPADDQ    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPADDQ (R13)(SI*1), Z0, Z0
-	VPADDQ 64(R13)(SI*1), Z1, Z1
-	VPADDQ 128(R13)(SI*1), Z2, Z2
-	VPADDQ 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPADDQ     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPADDQ     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -3465,8 +2869,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3477,68 +2881,68 @@ return:
 // func prodInt64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·prodInt64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMULLQ   (R10)(SI*1), Z0, Z0
-	VPMULLQ   64(R10)(SI*1), Z1, Z1
-	VPMULLQ   128(R10)(SI*1), Z2, Z2
-	VPMULLQ   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMULLQ   (R9)(SI*1), Z0, Z0
+	VPMULLQ   64(R9)(SI*1), Z1, Z1
+	VPMULLQ   128(R9)(SI*1), Z2, Z2
+	VPMULLQ   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMULLQ (R13)(SI*1), Z0, Z0
 	VPMULLQ 64(R13)(SI*1), Z1, Z1
 	VPMULLQ 128(R13)(SI*1), Z2, Z2
 	VPMULLQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -3547,91 +2951,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMULLQ   (R10)(SI*1), Z0, Z0
-	VPMULLQ   64(R10)(SI*1), Z1, Z1
-	VPMULLQ   128(R10)(SI*1), Z2, Z2
-	VPMULLQ   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMULLQ (R13)(SI*1), Z0, Z0
-	VPMULLQ 64(R13)(SI*1), Z1, Z1
-	VPMULLQ 128(R13)(SI*1), Z2, Z2
-	VPMULLQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMULLQ    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMULLQ    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -3640,8 +3016,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3652,68 +3028,68 @@ return:
 // func minInt64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minInt64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSQ   (R10)(SI*1), Z0, Z0
-	VPMINSQ   64(R10)(SI*1), Z1, Z1
-	VPMINSQ   128(R10)(SI*1), Z2, Z2
-	VPMINSQ   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINSQ   (R9)(SI*1), Z0, Z0
+	VPMINSQ   64(R9)(SI*1), Z1, Z1
+	VPMINSQ   128(R9)(SI*1), Z2, Z2
+	VPMINSQ   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINSQ (R13)(SI*1), Z0, Z0
 	VPMINSQ 64(R13)(SI*1), Z1, Z1
 	VPMINSQ 128(R13)(SI*1), Z2, Z2
 	VPMINSQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -3722,91 +3098,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINSQ   (R10)(SI*1), Z0, Z0
-	VPMINSQ   64(R10)(SI*1), Z1, Z1
-	VPMINSQ   128(R10)(SI*1), Z2, Z2
-	VPMINSQ   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINSQ (R13)(SI*1), Z0, Z0
-	VPMINSQ 64(R13)(SI*1), Z1, Z1
-	VPMINSQ 128(R13)(SI*1), Z2, Z2
-	VPMINSQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINSQ    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINSQ    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -3815,8 +3163,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -3827,68 +3175,68 @@ return:
 // func maxInt64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxInt64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSQ   (R10)(SI*1), Z0, Z0
-	VPMAXSQ   64(R10)(SI*1), Z1, Z1
-	VPMAXSQ   128(R10)(SI*1), Z2, Z2
-	VPMAXSQ   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXSQ   (R9)(SI*1), Z0, Z0
+	VPMAXSQ   64(R9)(SI*1), Z1, Z1
+	VPMAXSQ   128(R9)(SI*1), Z2, Z2
+	VPMAXSQ   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXSQ (R13)(SI*1), Z0, Z0
 	VPMAXSQ 64(R13)(SI*1), Z1, Z1
 	VPMAXSQ 128(R13)(SI*1), Z2, Z2
 	VPMAXSQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -3897,91 +3245,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXSQ   (R10)(SI*1), Z0, Z0
-	VPMAXSQ   64(R10)(SI*1), Z1, Z1
-	VPMAXSQ   128(R10)(SI*1), Z2, Z2
-	VPMAXSQ   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXSQ (R13)(SI*1), Z0, Z0
-	VPMAXSQ 64(R13)(SI*1), Z1, Z1
-	VPMAXSQ 128(R13)(SI*1), Z2, Z2
-	VPMAXSQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXSQ    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXSQ    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -3990,8 +3310,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4002,68 +3322,68 @@ return:
 // func minUint64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minUint64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUQ   (R10)(SI*1), Z0, Z0
-	VPMINUQ   64(R10)(SI*1), Z1, Z1
-	VPMINUQ   128(R10)(SI*1), Z2, Z2
-	VPMINUQ   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMINUQ   (R9)(SI*1), Z0, Z0
+	VPMINUQ   64(R9)(SI*1), Z1, Z1
+	VPMINUQ   128(R9)(SI*1), Z2, Z2
+	VPMINUQ   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMINUQ (R13)(SI*1), Z0, Z0
 	VPMINUQ 64(R13)(SI*1), Z1, Z1
 	VPMINUQ 128(R13)(SI*1), Z2, Z2
 	VPMINUQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -4072,91 +3392,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMINUQ   (R10)(SI*1), Z0, Z0
-	VPMINUQ   64(R10)(SI*1), Z1, Z1
-	VPMINUQ   128(R10)(SI*1), Z2, Z2
-	VPMINUQ   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMINUQ (R13)(SI*1), Z0, Z0
-	VPMINUQ 64(R13)(SI*1), Z1, Z1
-	VPMINUQ 128(R13)(SI*1), Z2, Z2
-	VPMINUQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMINUQ    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMINUQ    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -4165,8 +3457,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4177,68 +3469,68 @@ return:
 // func maxUint64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxUint64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUQ   (R10)(SI*1), Z0, Z0
-	VPMAXUQ   64(R10)(SI*1), Z1, Z1
-	VPMAXUQ   128(R10)(SI*1), Z2, Z2
-	VPMAXUQ   192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPMAXUQ   (R9)(SI*1), Z0, Z0
+	VPMAXUQ   64(R9)(SI*1), Z1, Z1
+	VPMAXUQ   128(R9)(SI*1), Z2, Z2
+	VPMAXUQ   192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ    (R8), R13
+	MOVQ    (R11), R13
 	VPMAXUQ (R13)(SI*1), Z0, Z0
 	VPMAXUQ 64(R13)(SI*1), Z1, Z1
 	VPMAXUQ 128(R13)(SI*1), Z2, Z2
 	VPMAXUQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
+	ADDQ    $0x18, R11
 	DECQ    R12
 	JNZ     block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -4247,91 +3539,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPMAXUQ   (R10)(SI*1), Z0, Z0
-	VPMAXUQ   64(R10)(SI*1), Z1, Z1
-	VPMAXUQ   128(R10)(SI*1), Z2, Z2
-	VPMAXUQ   192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ    (R8), R13
-	VPMAXUQ (R13)(SI*1), Z0, Z0
-	VPMAXUQ 64(R13)(SI*1), Z1, Z1
-	VPMAXUQ 128(R13)(SI*1), Z2, Z2
-	VPMAXUQ 192(R13)(SI*1), Z3, Z3
-	ADDQ    $0x18, R8
-	DECQ    R12
-	JNZ     past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPMAXUQ    Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPMAXUQ    Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -4340,8 +3604,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4352,68 +3616,68 @@ return:
 // func andBitsAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·andBitsAVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPANDD    (R10)(SI*1), Z0, Z0
-	VPANDD    64(R10)(SI*1), Z1, Z1
-	VPANDD    128(R10)(SI*1), Z2, Z2
-	VPANDD    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPANDD    (R9)(SI*1), Z0, Z0
+	VPANDD    64(R9)(SI*1), Z1, Z1
+	VPANDD    128(R9)(SI*1), Z2, Z2
+	VPANDD    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPANDD (R13)(SI*1), Z0, Z0
 	VPANDD 64(R13)(SI*1), Z1, Z1
 	VPANDD 128(R13)(SI*1), Z2, Z2
 	VPANDD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -4422,91 +3686,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPANDD    (R10)(SI*1), Z0, Z0
-	VPANDD    64(R10)(SI*1), Z1, Z1
-	VPANDD    128(R10)(SI*1), Z2, Z2
-	VPANDD    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPANDD (R13)(SI*1), Z0, Z0
-	VPANDD 64(R13)(SI*1), Z1, Z1
-	VPANDD 128(R13)(SI*1), Z2, Z2
-	VPANDD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPANDD     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPANDD     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -4515,8 +3751,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4527,68 +3763,68 @@ return:
 // func orBitsAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·orBitsAVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPORD     (R10)(SI*1), Z0, Z0
-	VPORD     64(R10)(SI*1), Z1, Z1
-	VPORD     128(R10)(SI*1), Z2, Z2
-	VPORD     192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPORD     (R9)(SI*1), Z0, Z0
+	VPORD     64(R9)(SI*1), Z1, Z1
+	VPORD     128(R9)(SI*1), Z2, Z2
+	VPORD     192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ  (R8), R13
+	MOVQ  (R11), R13
 	VPORD (R13)(SI*1), Z0, Z0
 	VPORD 64(R13)(SI*1), Z1, Z1
 	VPORD 128(R13)(SI*1), Z2, Z2
 	VPORD 192(R13)(SI*1), Z3, Z3
-	ADDQ  $0x18, R8
+	ADDQ  $0x18, R11
 	DECQ  R12
 	JNZ   block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -4597,91 +3833,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPORD     (R10)(SI*1), Z0, Z0
-	VPORD     64(R10)(SI*1), Z1, Z1
-	VPORD     128(R10)(SI*1), Z2, Z2
-	VPORD     192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ  (R8), R13
-	VPORD (R13)(SI*1), Z0, Z0
-	VPORD 64(R13)(SI*1), Z1, Z1
-	VPORD 128(R13)(SI*1), Z2, Z2
-	VPORD 192(R13)(SI*1), Z3, Z3
-	ADDQ  $0x18, R8
-	DECQ  R12
-	JNZ   past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPORD      Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPORD      Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -4690,8 +3898,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4702,68 +3910,68 @@ return:
 // func xorBitsAVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·xorBitsAVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPXORD    (R10)(SI*1), Z0, Z0
-	VPXORD    64(R10)(SI*1), Z1, Z1
-	VPXORD    128(R10)(SI*1), Z2, Z2
-	VPXORD    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VPXORD    (R9)(SI*1), Z0, Z0
+	VPXORD    64(R9)(SI*1), Z1, Z1
+	VPXORD    128(R9)(SI*1), Z2, Z2
+	VPXORD    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VPXORD (R13)(SI*1), Z0, Z0
 	VPXORD 64(R13)(SI*1), Z1, Z1
 	VPXORD 128(R13)(SI*1), Z2, Z2
 	VPXORD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
 block_sources_done:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -4772,91 +3980,63 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VPXORD    (R10)(SI*1), Z0, Z0
-	VPXORD    64(R10)(SI*1), Z1, Z1
-	VPXORD    128(R10)(SI*1), Z2, Z2
-	VPXORD    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VPXORD (R13)(SI*1), Z0, Z0
-	VPXORD 64(R13)(SI*1), Z1, Z1
-	VPXORD 128(R13)(SI*1), Z2, Z2
-	VPXORD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VPXORD     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VPXORD     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
 tail_sources_done:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -4865,8 +4045,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -4877,48 +4057,45 @@ return:
 // func sumFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·sumFloat32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPS    (R10)(SI*1), Z0, Z0
-	VADDPS    64(R10)(SI*1), Z1, Z1
-	VADDPS    128(R10)(SI*1), Z2, Z2
-	VADDPS    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VADDPS    (R9)(SI*1), Z0, Z0
+	VADDPS    64(R9)(SI*1), Z1, Z1
+	VADDPS    128(R9)(SI*1), Z2, Z2
+	VADDPS    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VADDPS (R13)(SI*1), Z0, Z0
 	VADDPS 64(R13)(SI*1), Z1, Z1
 	VADDPS 128(R13)(SI*1), Z2, Z2
 	VADDPS 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -4942,22 +4119,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -4966,96 +4146,49 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPS    (R10)(SI*1), Z0, Z0
-	VADDPS    64(R10)(SI*1), Z1, Z1
-	VADDPS    128(R10)(SI*1), Z2, Z2
-	VADDPS    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VADDPS (R13)(SI*1), Z0, Z0
-	VADDPS 64(R13)(SI*1), Z1, Z1
-	VADDPS 128(R13)(SI*1), Z2, Z2
-	VADDPS 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPS   $0x03, Z1, Z0, K1
-	VCMPPS   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPS   $0x03, Z0, Z0, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPS   $0x03, Z1, Z1, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPS   $0x03, Z2, Z2, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPS   $0x03, Z3, Z3, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VADDPS     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VADDPS     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -5068,16 +4201,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -5086,8 +4219,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5098,48 +4231,45 @@ return:
 // func prodFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·prodFloat32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMULPS    (R10)(SI*1), Z0, Z0
-	VMULPS    64(R10)(SI*1), Z1, Z1
-	VMULPS    128(R10)(SI*1), Z2, Z2
-	VMULPS    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMULPS    (R9)(SI*1), Z0, Z0
+	VMULPS    64(R9)(SI*1), Z1, Z1
+	VMULPS    128(R9)(SI*1), Z2, Z2
+	VMULPS    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VMULPS (R13)(SI*1), Z0, Z0
 	VMULPS 64(R13)(SI*1), Z1, Z1
 	VMULPS 128(R13)(SI*1), Z2, Z2
 	VMULPS 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -5163,22 +4293,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -5187,96 +4320,49 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMULPS    (R10)(SI*1), Z0, Z0
-	VMULPS    64(R10)(SI*1), Z1, Z1
-	VMULPS    128(R10)(SI*1), Z2, Z2
-	VMULPS    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VMULPS (R13)(SI*1), Z0, Z0
-	VMULPS 64(R13)(SI*1), Z1, Z1
-	VMULPS 128(R13)(SI*1), Z2, Z2
-	VMULPS 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPS   $0x03, Z1, Z0, K1
-	VCMPPS   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPS   $0x03, Z0, Z0, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPS   $0x03, Z1, Z1, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPS   $0x03, Z2, Z2, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPS   $0x03, Z3, Z3, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VMULPS     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VMULPS     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -5289,16 +4375,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -5307,8 +4393,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5319,54 +4405,51 @@ return:
 // func minFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·minFloat32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMOVDQU64 (R9)(SI*1), Z4
 	VMINPS    Z4, Z0, Z5
 	VMINPS    Z0, Z4, Z6
 	VPORD     Z6, Z5, Z5
 	VCMPPS    $0x03, Z4, Z0, K1
 	VADDPS    Z4, Z0, K1, Z5
 	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VMINPS    Z4, Z1, Z5
 	VMINPS    Z1, Z4, Z6
 	VPORD     Z6, Z5, Z5
 	VCMPPS    $0x03, Z4, Z1, K1
 	VADDPS    Z4, Z1, K1, Z5
 	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VMINPS    Z4, Z2, Z5
 	VMINPS    Z2, Z4, Z6
 	VPORD     Z6, Z5, Z5
 	VCMPPS    $0x03, Z4, Z2, K1
 	VADDPS    Z4, Z2, K1, Z5
 	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VMINPS    Z4, Z3, Z5
 	VMINPS    Z3, Z4, Z6
 	VPORD     Z6, Z5, Z5
@@ -5375,11 +4458,11 @@ block:
 	VMOVDQA64 Z5, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 (R13)(SI*1), Z4
 	VMINPS    Z4, Z0, Z5
 	VMINPS    Z0, Z4, Z6
@@ -5408,7 +4491,7 @@ block_sources:
 	VCMPPS    $0x03, Z4, Z3, K1
 	VADDPS    Z4, Z3, K1, Z5
 	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -5432,22 +4515,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -5456,133 +4542,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R13)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R13)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R13)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPS   $0x03, Z1, Z0, K1
-	VCMPPS   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPS   $0x03, Z0, Z0, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPS   $0x03, Z1, Z1, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPS   $0x03, Z2, Z2, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPS   $0x03, Z3, Z3, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VMINPS     Z1, Z0, Z2
 	VMINPS     Z0, Z1, Z3
 	VPORD      Z3, Z2, Z2
@@ -5591,11 +4582,11 @@ tail:
 	VMOVDQA64  Z2, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VMINPS     Z1, Z0, Z2
 	VMINPS     Z0, Z1, Z3
@@ -5603,7 +4594,7 @@ tail_sources:
 	VCMPPS     $0x03, Z1, Z0, K2
 	VADDPS     Z1, Z0, K2, Z2
 	VMOVDQA64  Z2, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -5616,16 +4607,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -5634,8 +4625,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5646,54 +4637,51 @@ return:
 // func maxFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·maxFloat32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMOVDQU64 (R9)(SI*1), Z4
 	VMAXPS    Z4, Z0, Z5
 	VMAXPS    Z0, Z4, Z6
 	VPANDD    Z6, Z5, Z5
 	VCMPPS    $0x03, Z4, Z0, K1
 	VADDPS    Z4, Z0, K1, Z5
 	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VMAXPS    Z4, Z1, Z5
 	VMAXPS    Z1, Z4, Z6
 	VPANDD    Z6, Z5, Z5
 	VCMPPS    $0x03, Z4, Z1, K1
 	VADDPS    Z4, Z1, K1, Z5
 	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VMAXPS    Z4, Z2, Z5
 	VMAXPS    Z2, Z4, Z6
 	VPANDD    Z6, Z5, Z5
 	VCMPPS    $0x03, Z4, Z2, K1
 	VADDPS    Z4, Z2, K1, Z5
 	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VMAXPS    Z4, Z3, Z5
 	VMAXPS    Z3, Z4, Z6
 	VPANDD    Z6, Z5, Z5
@@ -5702,11 +4690,11 @@ block:
 	VMOVDQA64 Z5, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 (R13)(SI*1), Z4
 	VMAXPS    Z4, Z0, Z5
 	VMAXPS    Z0, Z4, Z6
@@ -5735,7 +4723,7 @@ block_sources:
 	VCMPPS    $0x03, Z4, Z3, K1
 	VADDPS    Z4, Z3, K1, Z5
 	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -5759,22 +4747,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -5783,133 +4774,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R13)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R13)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R13)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPS   $0x03, Z1, Z0, K1
-	VCMPPS   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPS   $0x03, Z0, Z0, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPS   $0x03, Z1, Z1, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPS   $0x03, Z2, Z2, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPS   $0x03, Z3, Z3, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VMAXPS     Z1, Z0, Z2
 	VMAXPS     Z0, Z1, Z3
 	VPANDD     Z3, Z2, Z2
@@ -5918,11 +4814,11 @@ tail:
 	VMOVDQA64  Z2, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VMAXPS     Z1, Z0, Z2
 	VMAXPS     Z0, Z1, Z3
@@ -5930,7 +4826,7 @@ tail_sources:
 	VCMPPS     $0x03, Z1, Z0, K2
 	VADDPS     Z1, Z0, K2, Z2
 	VMOVDQA64  Z2, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -5943,16 +4839,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -5961,8 +4857,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -5973,48 +4869,45 @@ return:
 // func sumFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·sumFloat64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPD    (R10)(SI*1), Z0, Z0
-	VADDPD    64(R10)(SI*1), Z1, Z1
-	VADDPD    128(R10)(SI*1), Z2, Z2
-	VADDPD    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VADDPD    (R9)(SI*1), Z0, Z0
+	VADDPD    64(R9)(SI*1), Z1, Z1
+	VADDPD    128(R9)(SI*1), Z2, Z2
+	VADDPD    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VADDPD (R13)(SI*1), Z0, Z0
 	VADDPD 64(R13)(SI*1), Z1, Z1
 	VADDPD 128(R13)(SI*1), Z2, Z2
 	VADDPD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -6038,22 +4931,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -6062,96 +4958,49 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPD    (R10)(SI*1), Z0, Z0
-	VADDPD    64(R10)(SI*1), Z1, Z1
-	VADDPD    128(R10)(SI*1), Z2, Z2
-	VADDPD    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VADDPD (R13)(SI*1), Z0, Z0
-	VADDPD 64(R13)(SI*1), Z1, Z1
-	VADDPD 128(R13)(SI*1), Z2, Z2
-	VADDPD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPD   $0x03, Z1, Z0, K1
-	VCMPPD   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPD   $0x03, Z0, Z0, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPD   $0x03, Z1, Z1, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPD   $0x03, Z2, Z2, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPD   $0x03, Z3, Z3, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VADDPD     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VADDPD     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -6164,16 +5013,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -6182,8 +5031,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -6194,48 +5043,45 @@ return:
 // func prodFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·prodFloat64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMULPD    (R10)(SI*1), Z0, Z0
-	VMULPD    64(R10)(SI*1), Z1, Z1
-	VMULPD    128(R10)(SI*1), Z2, Z2
-	VMULPD    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMULPD    (R9)(SI*1), Z0, Z0
+	VMULPD    64(R9)(SI*1), Z1, Z1
+	VMULPD    128(R9)(SI*1), Z2, Z2
+	VMULPD    192(R9)(SI*1), Z3, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ   (R8), R13
+	MOVQ   (R11), R13
 	VMULPD (R13)(SI*1), Z0, Z0
 	VMULPD 64(R13)(SI*1), Z1, Z1
 	VMULPD 128(R13)(SI*1), Z2, Z2
 	VMULPD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
+	ADDQ   $0x18, R11
 	DECQ   R12
 	JNZ    block_sources
 
@@ -6259,22 +5105,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -6283,96 +5132,49 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMULPD    (R10)(SI*1), Z0, Z0
-	VMULPD    64(R10)(SI*1), Z1, Z1
-	VMULPD    128(R10)(SI*1), Z2, Z2
-	VMULPD    192(R10)(SI*1), Z3, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ   (R8), R13
-	VMULPD (R13)(SI*1), Z0, Z0
-	VMULPD 64(R13)(SI*1), Z1, Z1
-	VMULPD 128(R13)(SI*1), Z2, Z2
-	VMULPD 192(R13)(SI*1), Z3, Z3
-	ADDQ   $0x18, R8
-	DECQ   R12
-	JNZ    past_sources
-
-past_sources_done:
-	VCMPPD   $0x03, Z1, Z0, K1
-	VCMPPD   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPD   $0x03, Z0, Z0, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPD   $0x03, Z1, Z1, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPD   $0x03, Z2, Z2, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPD   $0x03, Z3, Z3, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VMULPD     Z1, Z0, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VMULPD     Z1, Z0, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -6385,16 +5187,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -6403,8 +5205,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -6415,54 +5217,51 @@ return:
 // func minFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·minFloat64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMOVDQU64 (R9)(SI*1), Z4
 	VMINPD    Z4, Z0, Z5
 	VMINPD    Z0, Z4, Z6
 	VPORD     Z6, Z5, Z5
 	VCMPPD    $0x03, Z4, Z0, K1
 	VADDPD    Z4, Z0, K1, Z5
 	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VMINPD    Z4, Z1, Z5
 	VMINPD    Z1, Z4, Z6
 	VPORD     Z6, Z5, Z5
 	VCMPPD    $0x03, Z4, Z1, K1
 	VADDPD    Z4, Z1, K1, Z5
 	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VMINPD    Z4, Z2, Z5
 	VMINPD    Z2, Z4, Z6
 	VPORD     Z6, Z5, Z5
 	VCMPPD    $0x03, Z4, Z2, K1
 	VADDPD    Z4, Z2, K1, Z5
 	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VMINPD    Z4, Z3, Z5
 	VMINPD    Z3, Z4, Z6
 	VPORD     Z6, Z5, Z5
@@ -6471,11 +5270,11 @@ block:
 	VMOVDQA64 Z5, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 (R13)(SI*1), Z4
 	VMINPD    Z4, Z0, Z5
 	VMINPD    Z0, Z4, Z6
@@ -6504,7 +5303,7 @@ block_sources:
 	VCMPPD    $0x03, Z4, Z3, K1
 	VADDPD    Z4, Z3, K1, Z5
 	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -6528,22 +5327,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -6552,133 +5354,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
-	VMINPD    Z4, Z0, Z5
-	VMINPD    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
-	VMINPD    Z4, Z1, Z5
-	VMINPD    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
-	VMINPD    Z4, Z2, Z5
-	VMINPD    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
-	VMINPD    Z4, Z3, Z5
-	VMINPD    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMINPD    Z4, Z0, Z5
-	VMINPD    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R13)(SI*1), Z4
-	VMINPD    Z4, Z1, Z5
-	VMINPD    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R13)(SI*1), Z4
-	VMINPD    Z4, Z2, Z5
-	VMINPD    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R13)(SI*1), Z4
-	VMINPD    Z4, Z3, Z5
-	VMINPD    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPD   $0x03, Z1, Z0, K1
-	VCMPPD   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPD   $0x03, Z0, Z0, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPD   $0x03, Z1, Z1, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPD   $0x03, Z2, Z2, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPD   $0x03, Z3, Z3, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VMINPD     Z1, Z0, Z2
 	VMINPD     Z0, Z1, Z3
 	VPORD      Z3, Z2, Z2
@@ -6687,11 +5394,11 @@ tail:
 	VMOVDQA64  Z2, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VMINPD     Z1, Z0, Z2
 	VMINPD     Z0, Z1, Z3
@@ -6699,7 +5406,7 @@ tail_sources:
 	VCMPPD     $0x03, Z1, Z0, K2
 	VADDPD     Z1, Z0, K2, Z2
 	VMOVDQA64  Z2, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -6712,16 +5419,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -6730,8 +5437,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -6742,54 +5449,51 @@ return:
 // func maxFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·maxFloat64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VMOVDQU64 (R9)(SI*1), Z4
 	VMAXPD    Z4, Z0, Z5
 	VMAXPD    Z0, Z4, Z6
 	VPANDD    Z6, Z5, Z5
 	VCMPPD    $0x03, Z4, Z0, K1
 	VADDPD    Z4, Z0, K1, Z5
 	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
+	VMOVDQU64 64(R9)(SI*1), Z4
 	VMAXPD    Z4, Z1, Z5
 	VMAXPD    Z1, Z4, Z6
 	VPANDD    Z6, Z5, Z5
 	VCMPPD    $0x03, Z4, Z1, K1
 	VADDPD    Z4, Z1, K1, Z5
 	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
+	VMOVDQU64 128(R9)(SI*1), Z4
 	VMAXPD    Z4, Z2, Z5
 	VMAXPD    Z2, Z4, Z6
 	VPANDD    Z6, Z5, Z5
 	VCMPPD    $0x03, Z4, Z2, K1
 	VADDPD    Z4, Z2, K1, Z5
 	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
+	VMOVDQU64 192(R9)(SI*1), Z4
 	VMAXPD    Z4, Z3, Z5
 	VMAXPD    Z3, Z4, Z6
 	VPANDD    Z6, Z5, Z5
@@ -6798,11 +5502,11 @@ block:
 	VMOVDQA64 Z5, Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 (R13)(SI*1), Z4
 	VMAXPD    Z4, Z0, Z5
 	VMAXPD    Z0, Z4, Z6
@@ -6831,7 +5535,7 @@ block_sources:
 	VCMPPD    $0x03, Z4, Z3, K1
 	VADDPD    Z4, Z3, K1, Z5
 	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -6855,22 +5559,25 @@ block_sources_done:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -6879,133 +5586,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VMOVDQU64 (R10)(SI*1), Z4
-	VMAXPD    Z4, Z0, Z5
-	VMAXPD    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R10)(SI*1), Z4
-	VMAXPD    Z4, Z1, Z5
-	VMAXPD    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R10)(SI*1), Z4
-	VMAXPD    Z4, Z2, Z5
-	VMAXPD    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R10)(SI*1), Z4
-	VMAXPD    Z4, Z3, Z5
-	VMAXPD    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMAXPD    Z4, Z0, Z5
-	VMAXPD    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z0, K1
-	VADDPD    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VMOVDQU64 64(R13)(SI*1), Z4
-	VMAXPD    Z4, Z1, Z5
-	VMAXPD    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z1, K1
-	VADDPD    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VMOVDQU64 128(R13)(SI*1), Z4
-	VMAXPD    Z4, Z2, Z5
-	VMAXPD    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z2, K1
-	VADDPD    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VMOVDQU64 192(R13)(SI*1), Z4
-	VMAXPD    Z4, Z3, Z5
-	VMAXPD    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPD    $0x03, Z4, Z3, K1
-	VADDPD    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VCMPPD   $0x03, Z1, Z0, K1
-	VCMPPD   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPD   $0x03, Z0, Z0, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPD   $0x03, Z1, Z1, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPD   $0x03, Z2, Z2, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPD   $0x03, Z3, Z3, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VMAXPD     Z1, Z0, Z2
 	VMAXPD     Z0, Z1, Z3
 	VPANDD     Z3, Z2, Z2
@@ -7014,11 +5626,11 @@ tail:
 	VMOVDQA64  Z2, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Z1
 	VMAXPD     Z1, Z0, Z2
 	VMAXPD     Z0, Z1, Z3
@@ -7026,7 +5638,7 @@ tail_sources:
 	VCMPPD     $0x03, Z1, Z0, K2
 	VADDPD     Z1, Z0, K2, Z2
 	VMOVDQA64  Z2, Z0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -7039,16 +5651,16 @@ tail_sources_done:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -7057,8 +5669,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -7069,55 +5681,52 @@ return:
 // func sumFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·sumFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
+	VMOVDQU64 (R8)(SI*1), Y0
+	VMOVDQU64 32(R8)(SI*1), Y1
+	VMOVDQU64 64(R8)(SI*1), Y2
+	VMOVDQU64 96(R8)(SI*1), Y3
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
+	VCVTPH2PS (R9)(SI*1), Z4
 	VADDPS    Z4, Z0, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
+	VCVTPH2PS 32(R9)(SI*1), Z4
 	VADDPS    Z4, Z1, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
+	VCVTPH2PS 64(R9)(SI*1), Z4
 	VADDPS    Z4, Z2, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
+	VCVTPH2PS 96(R9)(SI*1), Z4
 	VADDPS    Z4, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS Y0, Z0
 	VCVTPH2PS (R13)(SI*1), Z4
 	VADDPS    Z4, Z0, Z0
@@ -7134,7 +5743,7 @@ block_sources:
 	VCVTPH2PS 96(R13)(SI*1), Z4
 	VADDPS    Z4, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -7172,22 +5781,25 @@ block_sources_done:
 	VPORD        Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU64 Y0, (R11)(SI*1)
-	VMOVDQU64 Y1, 32(R11)(SI*1)
-	VMOVDQU64 Y2, 64(R11)(SI*1)
-	VMOVDQU64 Y3, 96(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Y0, (R13)(SI*1)
 	VMOVDQU64 Y1, 32(R13)(SI*1)
 	VMOVDQU64 Y2, 64(R13)(SI*1)
 	VMOVDQU64 Y3, 96(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -7196,140 +5808,55 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
-	VADDPS    Z4, Z0, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
-	VADDPS    Z4, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
-	VADDPS    Z4, Z2, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
-	VADDPS    Z4, Z3, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R13)(SI*1), Z4
-	VADDPS    Z4, Z0, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R13)(SI*1), Z4
-	VADDPS    Z4, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R13)(SI*1), Z4
-	VADDPS    Z4, Z2, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R13)(SI*1), Z4
-	VADDPS    Z4, Z3, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPADDW       Y0, Y0, Y4
-	VPADDW       Y1, Y1, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y2, Y2, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y3, Y3, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Y0, Y0, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y0, Y0
-	VPADDW       Y1, Y1, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y1, Y1
-	VPADDW       Y2, Y2, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y2, Y2
-	VPADDW       Y3, Y3, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Y0
-	VMOVDQU8.Z (R10)(SI*1), K1, Y1
+	VMOVDQU8.Z (R8)(SI*1), K1, Y0
+	VMOVDQU8.Z (R9)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
 	VADDPS     Z1, Z0, Z0
 	VCVTPS2PH  $0x00, Z0, Y0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
 	VADDPS     Z1, Z0, Z0
 	VCVTPS2PH  $0x00, Z0, Y0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -7346,16 +5873,16 @@ tail_sources_done:
 	VPORD        Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU8 Y0, K1, (R11)(SI*1)
+	VMOVDQU8 Y0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Y0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -7364,8 +5891,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -7379,55 +5906,52 @@ GLOBL c32_f800f800AVX512<>(SB), RODATA|NOPTR, $4
 // func prodFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·prodFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
+	VMOVDQU64 (R8)(SI*1), Y0
+	VMOVDQU64 32(R8)(SI*1), Y1
+	VMOVDQU64 64(R8)(SI*1), Y2
+	VMOVDQU64 96(R8)(SI*1), Y3
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
+	VCVTPH2PS (R9)(SI*1), Z4
 	VMULPS    Z4, Z0, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
+	VCVTPH2PS 32(R9)(SI*1), Z4
 	VMULPS    Z4, Z1, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
+	VCVTPH2PS 64(R9)(SI*1), Z4
 	VMULPS    Z4, Z2, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
+	VCVTPH2PS 96(R9)(SI*1), Z4
 	VMULPS    Z4, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS Y0, Z0
 	VCVTPH2PS (R13)(SI*1), Z4
 	VMULPS    Z4, Z0, Z0
@@ -7444,7 +5968,7 @@ block_sources:
 	VCVTPH2PS 96(R13)(SI*1), Z4
 	VMULPS    Z4, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -7482,22 +6006,25 @@ block_sources_done:
 	VPORD        Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU64 Y0, (R11)(SI*1)
-	VMOVDQU64 Y1, 32(R11)(SI*1)
-	VMOVDQU64 Y2, 64(R11)(SI*1)
-	VMOVDQU64 Y3, 96(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Y0, (R13)(SI*1)
 	VMOVDQU64 Y1, 32(R13)(SI*1)
 	VMOVDQU64 Y2, 64(R13)(SI*1)
 	VMOVDQU64 Y3, 96(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -7506,140 +6033,55 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
-	VMULPS    Z4, Z0, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
-	VMULPS    Z4, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
-	VMULPS    Z4, Z2, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
-	VMULPS    Z4, Z3, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R13)(SI*1), Z4
-	VMULPS    Z4, Z0, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R13)(SI*1), Z4
-	VMULPS    Z4, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R13)(SI*1), Z4
-	VMULPS    Z4, Z2, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R13)(SI*1), Z4
-	VMULPS    Z4, Z3, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPADDW       Y0, Y0, Y4
-	VPADDW       Y1, Y1, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y2, Y2, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y3, Y3, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Y0, Y0, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y0, Y0
-	VPADDW       Y1, Y1, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y1, Y1
-	VPADDW       Y2, Y2, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y2, Y2
-	VPADDW       Y3, Y3, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Y0
-	VMOVDQU8.Z (R10)(SI*1), K1, Y1
+	VMOVDQU8.Z (R8)(SI*1), K1, Y0
+	VMOVDQU8.Z (R9)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
 	VMULPS     Z1, Z0, Z0
 	VCVTPS2PH  $0x00, Z0, Y0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
 	VMULPS     Z1, Z0, Z0
 	VCVTPS2PH  $0x00, Z0, Y0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -7656,16 +6098,16 @@ tail_sources_done:
 	VPORD        Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU8 Y0, K1, (R11)(SI*1)
+	VMOVDQU8 Y0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Y0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -7674,8 +6116,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -7686,34 +6128,31 @@ return:
 // func minFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·minFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
+	VMOVDQU64 (R8)(SI*1), Y0
+	VMOVDQU64 32(R8)(SI*1), Y1
+	VMOVDQU64 64(R8)(SI*1), Y2
+	VMOVDQU64 96(R8)(SI*1), Y3
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
+	VCVTPH2PS (R9)(SI*1), Z4
 	VMINPS    Z4, Z0, Z5
 	VMINPS    Z0, Z4, Z6
 	VPORD     Z6, Z5, Z5
@@ -7722,7 +6161,7 @@ block:
 	VMOVDQA64 Z5, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
+	VCVTPH2PS 32(R9)(SI*1), Z4
 	VMINPS    Z4, Z1, Z5
 	VMINPS    Z1, Z4, Z6
 	VPORD     Z6, Z5, Z5
@@ -7731,7 +6170,7 @@ block:
 	VMOVDQA64 Z5, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
+	VCVTPH2PS 64(R9)(SI*1), Z4
 	VMINPS    Z4, Z2, Z5
 	VMINPS    Z2, Z4, Z6
 	VPORD     Z6, Z5, Z5
@@ -7740,7 +6179,7 @@ block:
 	VMOVDQA64 Z5, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
+	VCVTPH2PS 96(R9)(SI*1), Z4
 	VMINPS    Z4, Z3, Z5
 	VMINPS    Z3, Z4, Z6
 	VPORD     Z6, Z5, Z5
@@ -7750,11 +6189,11 @@ block:
 	VCVTPS2PH $0x00, Z3, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS Y0, Z0
 	VCVTPH2PS (R13)(SI*1), Z4
 	VMINPS    Z4, Z0, Z5
@@ -7791,7 +6230,7 @@ block_sources:
 	VADDPS    Z4, Z3, K1, Z5
 	VMOVDQA64 Z5, Z3
 	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -7829,22 +6268,25 @@ block_sources_done:
 	VPORD        Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU64 Y0, (R11)(SI*1)
-	VMOVDQU64 Y1, 32(R11)(SI*1)
-	VMOVDQU64 Y2, 64(R11)(SI*1)
-	VMOVDQU64 Y3, 96(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Y0, (R13)(SI*1)
 	VMOVDQU64 Y1, 32(R13)(SI*1)
 	VMOVDQU64 Y2, 64(R13)(SI*1)
 	VMOVDQU64 Y3, 96(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -7853,163 +6295,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R13)(SI*1), Z4
-	VMINPS    Z4, Z0, Z5
-	VMINPS    Z0, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R13)(SI*1), Z4
-	VMINPS    Z4, Z1, Z5
-	VMINPS    Z1, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R13)(SI*1), Z4
-	VMINPS    Z4, Z2, Z5
-	VMINPS    Z2, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R13)(SI*1), Z4
-	VMINPS    Z4, Z3, Z5
-	VMINPS    Z3, Z4, Z6
-	VPORD     Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPADDW       Y0, Y0, Y4
-	VPADDW       Y1, Y1, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y2, Y2, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y3, Y3, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Y0, Y0, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y0, Y0
-	VPADDW       Y1, Y1, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y1, Y1
-	VPADDW       Y2, Y2, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y2, Y2
-	VPADDW       Y3, Y3, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Y0
-	VMOVDQU8.Z (R10)(SI*1), K1, Y1
+	VMOVDQU8.Z (R8)(SI*1), K1, Y0
+	VMOVDQU8.Z (R9)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
 	VMINPS     Z1, Z0, Z2
@@ -8021,11 +6338,11 @@ tail:
 	VCVTPS2PH  $0x00, Z0, Y0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
@@ -8036,7 +6353,7 @@ tail_sources:
 	VADDPS     Z1, Z0, K2, Z2
 	VMOVDQA64  Z2, Z0
 	VCVTPS2PH  $0x00, Z0, Y0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -8053,16 +6370,16 @@ tail_sources_done:
 	VPORD        Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU8 Y0, K1, (R11)(SI*1)
+	VMOVDQU8 Y0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Y0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -8071,8 +6388,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -8083,34 +6400,31 @@ return:
 // func maxFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·maxFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x30, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x02, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x30, DX
+	ADDQ $0x18, AX
+	SUBQ $0x02, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
+	VMOVDQU64 (R8)(SI*1), Y0
+	VMOVDQU64 32(R8)(SI*1), Y1
+	VMOVDQU64 64(R8)(SI*1), Y2
+	VMOVDQU64 96(R8)(SI*1), Y3
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
+	VCVTPH2PS (R9)(SI*1), Z4
 	VMAXPS    Z4, Z0, Z5
 	VMAXPS    Z0, Z4, Z6
 	VPANDD    Z6, Z5, Z5
@@ -8119,7 +6433,7 @@ block:
 	VMOVDQA64 Z5, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
+	VCVTPH2PS 32(R9)(SI*1), Z4
 	VMAXPS    Z4, Z1, Z5
 	VMAXPS    Z1, Z4, Z6
 	VPANDD    Z6, Z5, Z5
@@ -8128,7 +6442,7 @@ block:
 	VMOVDQA64 Z5, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
+	VCVTPH2PS 64(R9)(SI*1), Z4
 	VMAXPS    Z4, Z2, Z5
 	VMAXPS    Z2, Z4, Z6
 	VPANDD    Z6, Z5, Z5
@@ -8137,7 +6451,7 @@ block:
 	VMOVDQA64 Z5, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
+	VCVTPH2PS 96(R9)(SI*1), Z4
 	VMAXPS    Z4, Z3, Z5
 	VMAXPS    Z3, Z4, Z6
 	VPANDD    Z6, Z5, Z5
@@ -8147,11 +6461,11 @@ block:
 	VCVTPS2PH $0x00, Z3, Y3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R11
 	MOVQ      BX, R12
 
 block_sources:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VCVTPH2PS Y0, Z0
 	VCVTPH2PS (R13)(SI*1), Z4
 	VMAXPS    Z4, Z0, Z5
@@ -8188,7 +6502,7 @@ block_sources:
 	VADDPS    Z4, Z3, K1, Z5
 	VMOVDQA64 Z5, Z3
 	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_sources
 
@@ -8226,22 +6540,25 @@ block_sources_done:
 	VPORD        Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU64 Y0, (R11)(SI*1)
-	VMOVDQU64 Y1, 32(R11)(SI*1)
-	VMOVDQU64 Y2, 64(R11)(SI*1)
-	VMOVDQU64 Y3, 96(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Y0, (R13)(SI*1)
 	VMOVDQU64 Y1, 32(R13)(SI*1)
 	VMOVDQU64 Y2, 64(R13)(SI*1)
 	VMOVDQU64 Y3, 96(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -8250,163 +6567,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R12
-
-past_sources:
-	MOVQ      (R8), R13
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R13)(SI*1), Z4
-	VMAXPS    Z4, Z0, Z5
-	VMAXPS    Z0, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z0, K1
-	VADDPS    Z4, Z0, K1, Z5
-	VMOVDQA64 Z5, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R13)(SI*1), Z4
-	VMAXPS    Z4, Z1, Z5
-	VMAXPS    Z1, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z1, K1
-	VADDPS    Z4, Z1, K1, Z5
-	VMOVDQA64 Z5, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R13)(SI*1), Z4
-	VMAXPS    Z4, Z2, Z5
-	VMAXPS    Z2, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z2, K1
-	VADDPS    Z4, Z2, K1, Z5
-	VMOVDQA64 Z5, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R13)(SI*1), Z4
-	VMAXPS    Z4, Z3, Z5
-	VMAXPS    Z3, Z4, Z6
-	VPANDD    Z6, Z5, Z5
-	VCMPPS    $0x03, Z4, Z3, K1
-	VADDPS    Z4, Z3, K1, Z5
-	VMOVDQA64 Z5, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	ADDQ      $0x18, R8
-	DECQ      R12
-	JNZ       past_sources
-
-past_sources_done:
-	VPADDW       Y0, Y0, Y4
-	VPADDW       Y1, Y1, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y2, Y2, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y3, Y3, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Y0, Y0, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y0, Y0
-	VPADDW       Y1, Y1, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y1, Y1
-	VPADDW       Y2, Y2, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y2, Y2
-	VPADDW       Y3, Y3, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Y0
-	VMOVDQU8.Z (R10)(SI*1), K1, Y1
+	VMOVDQU8.Z (R8)(SI*1), K1, Y0
+	VMOVDQU8.Z (R9)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
 	VMAXPS     Z1, Z0, Z2
@@ -8418,11 +6610,11 @@ tail:
 	VCVTPS2PH  $0x00, Z0, Y0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R11
 	MOVQ       BX, R12
 
 tail_sources:
-	MOVQ       (R8), R13
+	MOVQ       (R11), R13
 	VMOVDQU8.Z (R13)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
@@ -8433,7 +6625,7 @@ tail_sources:
 	VADDPS     Z1, Z0, K2, Z2
 	VMOVDQA64  Z2, Z0
 	VCVTPS2PH  $0x00, Z0, Y0
-	ADDQ       $0x18, R8
+	ADDQ       $0x18, R11
 	DECQ       R12
 	JNZ        tail_sources
 
@@ -8450,16 +6642,16 @@ tail_sources_done:
 	VPORD        Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU8 Y0, K1, (R11)(SI*1)
+	VMOVDQU8 Y0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Y0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -8468,8 +6660,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -8480,38 +6672,35 @@ return:
 // func sumBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·sumBFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R10
+	SUBQ      SI, R10
+	CMPQ      R10, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R10
 	MOVQ      BX, R11
 
 block_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU64    (R12)(SI*1), Z4
 	VPSLLD       $0x10, Z0, Z5
 	VPSLLD       $0x10, Z4, Z6
@@ -8624,7 +6813,7 @@ block_sources:
 	VPANDD       Z4, Z3, Z3
 	VPORD        Z3, Z5, Z5
 	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          block_sources
 
@@ -8662,22 +6851,25 @@ block_sources_done:
 	VPORD        Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R10)(SI*1)
-	VMOVDQU64 Z1, 64(R10)(SI*1)
-	VMOVDQU64 Z2, 128(R10)(SI*1)
-	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVB      nt+48(FP), R10
+	TESTB     R10, R10
+	JNZ       past
+	VMOVDQU64 Z0, (R9)(SI*1)
+	VMOVDQU64 Z1, 64(R9)(SI*1)
+	VMOVDQU64 Z2, 128(R9)(SI*1)
+	VMOVDQU64 Z3, 192(R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R10
 	MOVQ      CX, R11
 
 block_targets:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       block_targets
 
@@ -8686,209 +6878,44 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R11
-
-past_sources:
-	MOVQ         (R8), R12
-	VMOVDQU64    (R12)(SI*1), Z4
-	VPSLLD       $0x10, Z0, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z0, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VPSRLD       $0x10, Z0, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z0, Z0, K1
-	VPADDD       Z4, Z0, K1, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z0, Z5, Z5
-	VMOVDQA64    Z5, Z0
-	VMOVDQU64    64(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z1, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z1, Z1
-	VPSRLD       $0x10, Z1, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z1, Z1, K1
-	VPADDD       Z4, Z1, K1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z1, Z5, Z5
-	VMOVDQA64    Z5, Z1
-	VMOVDQU64    128(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z2, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z2, Z2
-	VPSRLD       $0x10, Z2, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z2, Z2, K1
-	VPADDD       Z4, Z2, K1, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z2, Z5, Z5
-	VMOVDQA64    Z5, Z2
-	VMOVDQU64    192(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z3, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z3, Z3
-	VPSRLD       $0x10, Z3, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z3, Z3, K1
-	VPADDD       Z4, Z3, K1, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z3, Z5, Z5
-	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
-	DECQ         R11
-	JNZ          past_sources
-
-past_sources_done:
-	VPADDW       Z0, Z0, Z4
-	VPADDW       Z1, Z1, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z2, Z2, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z3, Z3, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Z0, Z0, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z0, Z0
-	VPADDW       Z1, Z1, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z1, Z1
-	VPADDW       Z2, Z2, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z2, Z2
-	VPADDW       Z3, Z3, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R10)(SI*1)
-	VMOVNTDQ Z1, 64(R10)(SI*1)
-	VMOVNTDQ Z2, 128(R10)(SI*1)
-	VMOVNTDQ Z3, 192(R10)(SI*1)
+	VMOVNTDQ Z0, (R9)(SI*1)
+	VMOVNTDQ Z1, 64(R9)(SI*1)
+	VMOVNTDQ Z2, 128(R9)(SI*1)
+	VMOVNTDQ Z3, 192(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Z0, (R12)(SI*1)
 	VMOVNTDQ Z1, 64(R12)(SI*1)
 	VMOVNTDQ Z2, 128(R12)(SI*1)
 	VMOVNTDQ Z3, 192(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R10
+	SUBQ       SI, R10
 	JLE        done
 	MOVQ       $-1, R11
-	BZHIQ      R8, R11, R11
+	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R10
 	MOVQ       BX, R11
 
 tail_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU8.Z   (R12)(SI*1), K1, Z1
 	VPSLLD       $0x10, Z0, Z2
 	VPSLLD       $0x10, Z1, Z3
@@ -8917,7 +6944,7 @@ tail_sources:
 	VPANDD       Z1, Z0, Z0
 	VPORD        Z0, Z2, Z2
 	VMOVDQA64    Z2, Z0
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          tail_sources
 
@@ -8934,16 +6961,16 @@ tail_sources_done:
 	VPORD        Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 tail_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVDQU8 Z0, K1, (R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      tail_targets
 
@@ -8952,8 +6979,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -8976,38 +7003,35 @@ GLOBL c32_ff00ff00AVX512<>(SB), RODATA|NOPTR, $4
 // func prodBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·prodBFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R10
+	SUBQ      SI, R10
+	CMPQ      R10, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R10
 	MOVQ      BX, R11
 
 block_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU64    (R12)(SI*1), Z4
 	VPSLLD       $0x10, Z0, Z5
 	VPSLLD       $0x10, Z4, Z6
@@ -9120,7 +7144,7 @@ block_sources:
 	VPANDD       Z4, Z3, Z3
 	VPORD        Z3, Z5, Z5
 	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          block_sources
 
@@ -9158,22 +7182,25 @@ block_sources_done:
 	VPORD        Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R10)(SI*1)
-	VMOVDQU64 Z1, 64(R10)(SI*1)
-	VMOVDQU64 Z2, 128(R10)(SI*1)
-	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVB      nt+48(FP), R10
+	TESTB     R10, R10
+	JNZ       past
+	VMOVDQU64 Z0, (R9)(SI*1)
+	VMOVDQU64 Z1, 64(R9)(SI*1)
+	VMOVDQU64 Z2, 128(R9)(SI*1)
+	VMOVDQU64 Z3, 192(R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R10
 	MOVQ      CX, R11
 
 block_targets:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       block_targets
 
@@ -9182,209 +7209,44 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R11
-
-past_sources:
-	MOVQ         (R8), R12
-	VMOVDQU64    (R12)(SI*1), Z4
-	VPSLLD       $0x10, Z0, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMULPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z0, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMULPS       Z4, Z0, Z0
-	VPSRLD       $0x10, Z0, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z0, Z0, K1
-	VPADDD       Z4, Z0, K1, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z0, Z5, Z5
-	VMOVDQA64    Z5, Z0
-	VMOVDQU64    64(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z1, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMULPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMULPS       Z4, Z1, Z1
-	VPSRLD       $0x10, Z1, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z1, Z1, K1
-	VPADDD       Z4, Z1, K1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z1, Z5, Z5
-	VMOVDQA64    Z5, Z1
-	VMOVDQU64    128(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z2, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMULPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMULPS       Z4, Z2, Z2
-	VPSRLD       $0x10, Z2, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z2, Z2, K1
-	VPADDD       Z4, Z2, K1, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z2, Z5, Z5
-	VMOVDQA64    Z5, Z2
-	VMOVDQU64    192(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z3, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMULPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMULPS       Z4, Z3, Z3
-	VPSRLD       $0x10, Z3, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z3, Z3, K1
-	VPADDD       Z4, Z3, K1, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z3, Z5, Z5
-	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
-	DECQ         R11
-	JNZ          past_sources
-
-past_sources_done:
-	VPADDW       Z0, Z0, Z4
-	VPADDW       Z1, Z1, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z2, Z2, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z3, Z3, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Z0, Z0, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z0, Z0
-	VPADDW       Z1, Z1, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z1, Z1
-	VPADDW       Z2, Z2, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z2, Z2
-	VPADDW       Z3, Z3, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R10)(SI*1)
-	VMOVNTDQ Z1, 64(R10)(SI*1)
-	VMOVNTDQ Z2, 128(R10)(SI*1)
-	VMOVNTDQ Z3, 192(R10)(SI*1)
+	VMOVNTDQ Z0, (R9)(SI*1)
+	VMOVNTDQ Z1, 64(R9)(SI*1)
+	VMOVNTDQ Z2, 128(R9)(SI*1)
+	VMOVNTDQ Z3, 192(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Z0, (R12)(SI*1)
 	VMOVNTDQ Z1, 64(R12)(SI*1)
 	VMOVNTDQ Z2, 128(R12)(SI*1)
 	VMOVNTDQ Z3, 192(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R10
+	SUBQ       SI, R10
 	JLE        done
 	MOVQ       $-1, R11
-	BZHIQ      R8, R11, R11
+	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R10
 	MOVQ       BX, R11
 
 tail_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU8.Z   (R12)(SI*1), K1, Z1
 	VPSLLD       $0x10, Z0, Z2
 	VPSLLD       $0x10, Z1, Z3
@@ -9413,7 +7275,7 @@ tail_sources:
 	VPANDD       Z1, Z0, Z0
 	VPORD        Z0, Z2, Z2
 	VMOVDQA64    Z2, Z0
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          tail_sources
 
@@ -9430,16 +7292,16 @@ tail_sources_done:
 	VPORD        Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 tail_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVDQU8 Z0, K1, (R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      tail_targets
 
@@ -9448,8 +7310,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -9460,38 +7322,35 @@ return:
 // func minBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·minBFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R10
+	SUBQ      SI, R10
+	CMPQ      R10, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R10
 	MOVQ      BX, R11
 
 block_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU64    (R12)(SI*1), Z4
 	VPSLLD       $0x10, Z0, Z5
 	VPSLLD       $0x10, Z4, Z6
@@ -9644,7 +7503,7 @@ block_sources:
 	VPANDD       Z4, Z3, Z3
 	VPORD        Z3, Z5, Z5
 	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          block_sources
 
@@ -9682,22 +7541,25 @@ block_sources_done:
 	VPORD        Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R10)(SI*1)
-	VMOVDQU64 Z1, 64(R10)(SI*1)
-	VMOVDQU64 Z2, 128(R10)(SI*1)
-	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVB      nt+48(FP), R10
+	TESTB     R10, R10
+	JNZ       past
+	VMOVDQU64 Z0, (R9)(SI*1)
+	VMOVDQU64 Z1, 64(R9)(SI*1)
+	VMOVDQU64 Z2, 128(R9)(SI*1)
+	VMOVDQU64 Z3, 192(R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R10
 	MOVQ      CX, R11
 
 block_targets:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       block_targets
 
@@ -9706,249 +7568,44 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R11
-
-past_sources:
-	MOVQ         (R8), R12
-	VMOVDQU64    (R12)(SI*1), Z4
-	VPSLLD       $0x10, Z0, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMINPS       Z6, Z5, Z7
-	VMINPS       Z5, Z6, Z8
-	VPORD        Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z0, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMINPS       Z4, Z0, Z6
-	VMINPS       Z0, Z4, Z7
-	VPORD        Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z0, K1
-	VADDPS       Z4, Z0, K1, Z6
-	VMOVDQA64    Z6, Z0
-	VPSRLD       $0x10, Z0, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z0, Z0, K1
-	VPADDD       Z4, Z0, K1, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z0, Z5, Z5
-	VMOVDQA64    Z5, Z0
-	VMOVDQU64    64(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z1, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMINPS       Z6, Z5, Z7
-	VMINPS       Z5, Z6, Z8
-	VPORD        Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMINPS       Z4, Z1, Z6
-	VMINPS       Z1, Z4, Z7
-	VPORD        Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z1, K1
-	VADDPS       Z4, Z1, K1, Z6
-	VMOVDQA64    Z6, Z1
-	VPSRLD       $0x10, Z1, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z1, Z1, K1
-	VPADDD       Z4, Z1, K1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z1, Z5, Z5
-	VMOVDQA64    Z5, Z1
-	VMOVDQU64    128(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z2, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMINPS       Z6, Z5, Z7
-	VMINPS       Z5, Z6, Z8
-	VPORD        Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMINPS       Z4, Z2, Z6
-	VMINPS       Z2, Z4, Z7
-	VPORD        Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z2, K1
-	VADDPS       Z4, Z2, K1, Z6
-	VMOVDQA64    Z6, Z2
-	VPSRLD       $0x10, Z2, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z2, Z2, K1
-	VPADDD       Z4, Z2, K1, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z2, Z5, Z5
-	VMOVDQA64    Z5, Z2
-	VMOVDQU64    192(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z3, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMINPS       Z6, Z5, Z7
-	VMINPS       Z5, Z6, Z8
-	VPORD        Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMINPS       Z4, Z3, Z6
-	VMINPS       Z3, Z4, Z7
-	VPORD        Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z3, K1
-	VADDPS       Z4, Z3, K1, Z6
-	VMOVDQA64    Z6, Z3
-	VPSRLD       $0x10, Z3, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z3, Z3, K1
-	VPADDD       Z4, Z3, K1, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z3, Z5, Z5
-	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
-	DECQ         R11
-	JNZ          past_sources
-
-past_sources_done:
-	VPADDW       Z0, Z0, Z4
-	VPADDW       Z1, Z1, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z2, Z2, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z3, Z3, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Z0, Z0, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z0, Z0
-	VPADDW       Z1, Z1, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z1, Z1
-	VPADDW       Z2, Z2, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z2, Z2
-	VPADDW       Z3, Z3, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R10)(SI*1)
-	VMOVNTDQ Z1, 64(R10)(SI*1)
-	VMOVNTDQ Z2, 128(R10)(SI*1)
-	VMOVNTDQ Z3, 192(R10)(SI*1)
+	VMOVNTDQ Z0, (R9)(SI*1)
+	VMOVNTDQ Z1, 64(R9)(SI*1)
+	VMOVNTDQ Z2, 128(R9)(SI*1)
+	VMOVNTDQ Z3, 192(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Z0, (R12)(SI*1)
 	VMOVNTDQ Z1, 64(R12)(SI*1)
 	VMOVNTDQ Z2, 128(R12)(SI*1)
 	VMOVNTDQ Z3, 192(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R10
+	SUBQ       SI, R10
 	JLE        done
 	MOVQ       $-1, R11
-	BZHIQ      R8, R11, R11
+	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R10
 	MOVQ       BX, R11
 
 tail_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU8.Z   (R12)(SI*1), K1, Z1
 	VPSLLD       $0x10, Z0, Z2
 	VPSLLD       $0x10, Z1, Z3
@@ -9987,7 +7644,7 @@ tail_sources:
 	VPANDD       Z1, Z0, Z0
 	VPORD        Z0, Z2, Z2
 	VMOVDQA64    Z2, Z0
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          tail_sources
 
@@ -10004,16 +7661,16 @@ tail_sources_done:
 	VPORD        Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 tail_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVDQU8 Z0, K1, (R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      tail_targets
 
@@ -10022,8 +7679,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -10034,38 +7691,35 @@ return:
 // func maxBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·maxBFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R10
-	ADDQ  $0x18, DX
-	ADDQ  $0x18, AX
-	SUBQ  $0x01, BX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R9
+	ADDQ $0x18, DX
+	ADDQ $0x18, AX
+	SUBQ $0x01, BX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R10
+	SUBQ      SI, R10
+	CMPQ      R10, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
 	TESTQ     BX, BX
 	JZ        block_sources_done
-	MOVQ      DX, R8
+	MOVQ      DX, R10
 	MOVQ      BX, R11
 
 block_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU64    (R12)(SI*1), Z4
 	VPSLLD       $0x10, Z0, Z5
 	VPSLLD       $0x10, Z4, Z6
@@ -10218,7 +7872,7 @@ block_sources:
 	VPANDD       Z4, Z3, Z3
 	VPORD        Z3, Z5, Z5
 	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          block_sources
 
@@ -10256,22 +7910,25 @@ block_sources_done:
 	VPORD        Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R10)(SI*1)
-	VMOVDQU64 Z1, 64(R10)(SI*1)
-	VMOVDQU64 Z2, 128(R10)(SI*1)
-	VMOVDQU64 Z3, 192(R10)(SI*1)
+	MOVB      nt+48(FP), R10
+	TESTB     R10, R10
+	JNZ       past
+	VMOVDQU64 Z0, (R9)(SI*1)
+	VMOVDQU64 Z1, 64(R9)(SI*1)
+	VMOVDQU64 Z2, 128(R9)(SI*1)
+	VMOVDQU64 Z3, 192(R9)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R10
 	MOVQ      CX, R11
 
 block_targets:
-	MOVQ      (R8), R12
+	MOVQ      (R10), R12
 	VMOVDQU64 Z0, (R12)(SI*1)
 	VMOVDQU64 Z1, 64(R12)(SI*1)
 	VMOVDQU64 Z2, 128(R12)(SI*1)
 	VMOVDQU64 Z3, 192(R12)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R10
 	DECQ      R11
 	JNZ       block_targets
 
@@ -10280,249 +7937,44 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	TESTQ     BX, BX
-	JZ        past_sources_done
-	MOVQ      DX, R8
-	MOVQ      BX, R11
-
-past_sources:
-	MOVQ         (R8), R12
-	VMOVDQU64    (R12)(SI*1), Z4
-	VPSLLD       $0x10, Z0, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMAXPS       Z6, Z5, Z7
-	VMAXPS       Z5, Z6, Z8
-	VPANDD       Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z0, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMAXPS       Z4, Z0, Z6
-	VMAXPS       Z0, Z4, Z7
-	VPANDD       Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z0, K1
-	VADDPS       Z4, Z0, K1, Z6
-	VMOVDQA64    Z6, Z0
-	VPSRLD       $0x10, Z0, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z0, Z0, K1
-	VPADDD       Z4, Z0, K1, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z0, Z5, Z5
-	VMOVDQA64    Z5, Z0
-	VMOVDQU64    64(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z1, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMAXPS       Z6, Z5, Z7
-	VMAXPS       Z5, Z6, Z8
-	VPANDD       Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMAXPS       Z4, Z1, Z6
-	VMAXPS       Z1, Z4, Z7
-	VPANDD       Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z1, K1
-	VADDPS       Z4, Z1, K1, Z6
-	VMOVDQA64    Z6, Z1
-	VPSRLD       $0x10, Z1, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z1, Z1, K1
-	VPADDD       Z4, Z1, K1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z1, Z5, Z5
-	VMOVDQA64    Z5, Z1
-	VMOVDQU64    128(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z2, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMAXPS       Z6, Z5, Z7
-	VMAXPS       Z5, Z6, Z8
-	VPANDD       Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMAXPS       Z4, Z2, Z6
-	VMAXPS       Z2, Z4, Z7
-	VPANDD       Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z2, K1
-	VADDPS       Z4, Z2, K1, Z6
-	VMOVDQA64    Z6, Z2
-	VPSRLD       $0x10, Z2, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z2, Z2, K1
-	VPADDD       Z4, Z2, K1, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z2, Z5, Z5
-	VMOVDQA64    Z5, Z2
-	VMOVDQU64    192(R12)(SI*1), Z4
-	VPSLLD       $0x10, Z3, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VMAXPS       Z6, Z5, Z7
-	VMAXPS       Z5, Z6, Z8
-	VPANDD       Z8, Z7, Z7
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z7
-	VMOVDQA64    Z7, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VMAXPS       Z4, Z3, Z6
-	VMAXPS       Z3, Z4, Z7
-	VPANDD       Z7, Z6, Z6
-	VCMPPS       $0x03, Z4, Z3, K1
-	VADDPS       Z4, Z3, K1, Z6
-	VMOVDQA64    Z6, Z3
-	VPSRLD       $0x10, Z3, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z3, Z3, K1
-	VPADDD       Z4, Z3, K1, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z3, Z5, Z5
-	VMOVDQA64    Z5, Z3
-	ADDQ         $0x18, R8
-	DECQ         R11
-	JNZ          past_sources
-
-past_sources_done:
-	VPADDW       Z0, Z0, Z4
-	VPADDW       Z1, Z1, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z2, Z2, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z3, Z3, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Z0, Z0, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z0, Z0
-	VPADDW       Z1, Z1, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z1, Z1
-	VPADDW       Z2, Z2, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z2, Z2
-	VPADDW       Z3, Z3, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R10)(SI*1)
-	VMOVNTDQ Z1, 64(R10)(SI*1)
-	VMOVNTDQ Z2, 128(R10)(SI*1)
-	VMOVNTDQ Z3, 192(R10)(SI*1)
+	VMOVNTDQ Z0, (R9)(SI*1)
+	VMOVNTDQ Z1, 64(R9)(SI*1)
+	VMOVNTDQ Z2, 128(R9)(SI*1)
+	VMOVNTDQ Z3, 192(R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 past_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVNTDQ Z0, (R12)(SI*1)
 	VMOVNTDQ Z1, 64(R12)(SI*1)
 	VMOVNTDQ Z2, 128(R12)(SI*1)
 	VMOVNTDQ Z3, 192(R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R10
+	SUBQ       SI, R10
 	JLE        done
 	MOVQ       $-1, R11
-	BZHIQ      R8, R11, R11
+	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
 	TESTQ      BX, BX
 	JZ         tail_sources_done
-	MOVQ       DX, R8
+	MOVQ       DX, R10
 	MOVQ       BX, R11
 
 tail_sources:
-	MOVQ         (R8), R12
+	MOVQ         (R10), R12
 	VMOVDQU8.Z   (R12)(SI*1), K1, Z1
 	VPSLLD       $0x10, Z0, Z2
 	VPSLLD       $0x10, Z1, Z3
@@ -10561,7 +8013,7 @@ tail_sources:
 	VPANDD       Z1, Z0, Z0
 	VPORD        Z0, Z2, Z2
 	VMOVDQA64    Z2, Z0
-	ADDQ         $0x18, R8
+	ADDQ         $0x18, R10
 	DECQ         R11
 	JNZ          tail_sources
 
@@ -10578,16 +8030,16 @@ tail_sources_done:
 	VPORD        Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R10)(SI*1)
+	VMOVDQU8 Z0, K1, (R9)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R10
 	MOVQ     CX, R11
 
 tail_targets:
-	MOVQ     (R8), R12
+	MOVQ     (R10), R12
 	VMOVDQU8 Z0, K1, (R12)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R10
 	DECQ     R11
 	JNZ      tail_targets
 
@@ -10596,8 +8048,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -10606,7 +8058,7 @@ return:
 	RET
 
 // func sumFloat8E4M3AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·sumFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -10621,345 +8073,14 @@ TEXT ·sumFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VADDPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VADDPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -11343,7 +8464,7 @@ DATA c32_fcfcfcfcAVX512<>+0(SB)/4, $0xfcfcfcfc
 GLOBL c32_fcfcfcfcAVX512<>(SB), RODATA|NOPTR, $4
 
 // func prodFloat8E4M3AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·prodFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -11358,345 +8479,14 @@ TEXT ·prodFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMULPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -12035,7 +8825,7 @@ done:
 	RET
 
 // func minFloat8E4M3AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·minFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -12050,365 +8840,14 @@ TEXT ·minFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMINPS       Z5, Z4, Z2
-	VMINPS       Z4, Z5, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMINPS       Z2, Z3, Z0
-	VMINPS       Z3, Z2, Z1
-	VPORD        Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -12767,7 +9206,7 @@ done:
 	RET
 
 // func maxFloat8E4M3AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·maxFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -12782,365 +9221,14 @@ TEXT ·maxFloat8E4M3AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMAXPS       Z5, Z4, Z2
-	VMAXPS       Z4, Z5, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMAXPS       Z2, Z3, Z0
-	VMAXPS       Z3, Z2, Z1
-	VPANDD       Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -13499,7 +9587,7 @@ done:
 	RET
 
 // func sumFloat8E5M2AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·sumFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -13514,357 +9602,14 @@ TEXT ·sumFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VADDPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VADDPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -14239,7 +9984,7 @@ DATA c32_f8f8f8f8AVX512<>+0(SB)/4, $0xf8f8f8f8
 GLOBL c32_f8f8f8f8AVX512<>(SB), RODATA|NOPTR, $4
 
 // func prodFloat8E5M2AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·prodFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -14254,357 +9999,14 @@ TEXT ·prodFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMULPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -14955,7 +10357,7 @@ done:
 	RET
 
 // func minFloat8E5M2AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·minFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -14970,377 +10372,14 @@ TEXT ·minFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMINPS       Z5, Z4, Z2
-	VMINPS       Z4, Z5, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMINPS       Z2, Z3, Z0
-	VMINPS       Z3, Z2, Z1
-	VPORD        Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -15711,7 +10750,7 @@ done:
 	RET
 
 // func maxFloat8E5M2AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
-// Requires: AVX, AVX512BW, AVX512F, BMI2
+// Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV
 TEXT ·maxFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	MOVQ dsts+0(FP), AX
 	MOVQ nd+8(FP), CX
@@ -15726,377 +10765,14 @@ TEXT ·maxFloat8E5M2AVX512(SB), NOSPLIT, $0-49
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R10
-	SUBQ      SI, R10
-	CMPQ      R10, $+64
-	JL        tail
-	VMOVDQU64 (R8)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R10
-	MOVQ      BX, R11
-
-block_sources:
-	MOVQ         (R10), R12
-	VMOVDQU64    (R12)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMAXPS       Z5, Z4, Z2
-	VMAXPS       Z4, Z5, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMAXPS       Z2, Z3, Z0
-	VMAXPS       Z3, Z2, Z1
-	VPANDD       Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R10
-	DECQ         R11
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, (R9)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R10
-	MOVQ      CX, R11
-
-block_targets:
-	MOVQ      (R10), R12
-	VMOVDQU64 Z0, (R12)(SI*1)
-	ADDQ      $0x18, R10
-	DECQ      R11
-	JNZ       block_targets
-
-block_targets_done:
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R10
 	SUBQ       SI, R10
 	JLE        done
+	LEAQ       64(SI), R10
+	CMPQ       R10, DI
+	CMOVQGT    DI, R10
+	SUBQ       SI, R10
 	MOVQ       $-1, R11
 	BZHIQ      R10, R11, R11
 	KMOVQ      R11, K1
@@ -25524,346 +20200,6 @@ TEXT ·sumFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VADDPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VADDPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
@@ -26232,346 +20568,6 @@ TEXT ·prodFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMULPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
@@ -26939,366 +20935,6 @@ TEXT ·minFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMINPS       Z5, Z4, Z2
-	VMINPS       Z4, Z5, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMINPS       Z2, Z3, Z0
-	VMINPS       Z3, Z2, Z1
-	VPORD        Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
 
 tail:
 	MOVQ       DI, R9
@@ -27688,366 +21324,6 @@ TEXT ·maxFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMAXPS       Z5, Z4, Z2
-	VMAXPS       Z4, Z5, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMAXPS       Z2, Z3, Z0
-	VMAXPS       Z3, Z2, Z1
-	VPANDD       Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
@@ -28436,358 +21712,6 @@ TEXT ·sumFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VADDPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VADDPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
@@ -29168,358 +22092,6 @@ TEXT ·prodFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMULPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMULPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
@@ -29899,378 +22471,6 @@ TEXT ·minFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMINPS       Z5, Z4, Z2
-	VMINPS       Z4, Z5, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMINPS       Z6, Z5, Z2
-	VMINPS       Z5, Z6, Z3
-	VPORD        Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMINPS       Z2, Z3, Z0
-	VMINPS       Z3, Z2, Z1
-	VPORD        Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
 
 tail:
 	MOVQ       DI, R9
@@ -30671,378 +22871,6 @@ TEXT ·maxFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-64
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMAXPS       Z5, Z4, Z2
-	VMAXPS       Z4, Z5, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z5, Z4, K1
-	VADDPS       Z5, Z4, K1, Z2
-	VMOVDQA64    Z2, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VMAXPS       Z6, Z5, Z2
-	VMAXPS       Z5, Z6, Z3
-	VPANDD       Z3, Z2, Z2
-	VCMPPS       $0x03, Z6, Z5, K1
-	VADDPS       Z6, Z5, K1, Z2
-	VMOVDQA64    Z2, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VMAXPS       Z2, Z3, Z0
-	VMAXPS       Z3, Z2, Z1
-	VPANDD       Z1, Z0, Z0
-	VCMPPS       $0x03, Z2, Z3, K1
-	VADDPS       Z2, Z3, K1, Z0
-	VMOVDQA64    Z0, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
 
 tail:
 	MOVQ       DI, R9
@@ -32606,554 +24434,6 @@ TEXT ·meanFloat8E4M3LoggedAVX512(SB), NOSPLIT, $0-68
 	SUBQ $0x01, BX
 	DECQ CX
 
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VADDPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VADDPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VBROADCASTSS factor+64(FP), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VMULPS       Z1, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VMOVDQU64    Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z1, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x04, Z2, Z2
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z2
-	VMOVDQA32    Z2, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z1, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x14, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x14, Z3, Z3
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VMOVDQU64    Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x04, Z0, Z0
-	VPBROADCASTD c32_3c000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7e00000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VPBROADCASTD c32_7fc00000AVX512<>+0(SB), Z0
-	VMOVDQA32    Z0, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x14, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_7ffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x14, Z1, Z1
-	VPBROADCASTD c32_3c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7eAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_46800000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_3c800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z2
-	VMOVDQU64    Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_fcfcfcfcAVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
-
 tail:
 	MOVQ       DI, R9
 	SUBQ       SI, R9
@@ -33729,574 +25009,6 @@ TEXT ·meanFloat8E5M2LoggedAVX512(SB), NOSPLIT, $0-68
 	ADDQ $0x18, AX
 	SUBQ $0x01, BX
 	DECQ CX
-
-block:
-	MOVQ      DI, R9
-	SUBQ      SI, R9
-	CMPQ      R9, $+64
-	JL        tail
-	VMOVDQU64 (R10)(SI*1), Z0
-	TESTQ     BX, BX
-	JZ        block_sources_done
-	MOVQ      DX, R12
-	MOVQ      BX, R13
-
-block_sources:
-	MOVQ         (R12), R14
-	VMOVDQU64    (R14)(SI*1), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x18, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VADDPS       Z5, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z1, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z2, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z7
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z8
-	VSUBPS       Z8, Z7, Z7
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z2, Z8, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPORD        Z7, Z2, Z7
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z8
-	VPCMPD       $0x06, Z8, Z2, K1
-	VMOVDQA32    Z7, K1, Z6
-	VPORD        Z3, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMOVDQU64    Z1, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z0, Z1
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z2
-	VPADDD       Z2, Z0, Z2
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z2
-	VPORD        Z1, Z2, Z2
-	VADDPS       Z2, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	ADDQ         $0x18, R12
-	DECQ         R13
-	JNZ          block_sources
-
-block_sources_done:
-	VBROADCASTSS factor+64(FP), Z1
-	VPSLLD       $0x18, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z4
-	VPADDD       Z4, Z2, Z4
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z4, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z2, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z4
-	VPORD        Z3, Z4, Z4
-	VMULPS       Z1, Z4, Z4
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z4, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z4, Z4
-	VPSRLD       $0x18, Z4, Z4
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z5
-	VPMINSD      Z5, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VADDPS       Z5, Z2, Z5
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z5, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z2, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPSRLD       $0x15, Z2, Z5
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z2, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z3, Z4, Z4
-	VPSLLD       $0x10, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z1, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x08, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VPSLLD       $0x08, Z0, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z2, Z3
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPSRLD       $0x03, Z2, Z2
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z2, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VSUBPS       Z7, Z6, Z6
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z6
-	VPORD        Z6, Z2, Z6
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z5
-	VPORD        Z3, Z5, Z5
-	VMULPS       Z1, Z5, Z5
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z2
-	VPANDD       Z2, Z5, Z2
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z5, Z5
-	VPSRLD       $0x18, Z5, Z5
-	VPSRLD       $0x15, Z2, Z3
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPADDD       Z2, Z3, Z3
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z3, Z3
-	VPSRLD       $0x15, Z3, Z3
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z6
-	VPSUBD       Z6, Z3, Z3
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z6
-	VPMINSD      Z6, Z3, Z3
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z6
-	VADDPS       Z6, Z2, Z6
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z7
-	VPSUBD       Z7, Z6, Z6
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z2, Z7, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPSRLD       $0x15, Z2, Z6
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z7
-	VPCMPD       $0x06, Z7, Z2, K1
-	VMOVDQA32    Z6, K1, Z3
-	VPORD        Z3, Z5, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQU64    Z0, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z0, Z2
-	VPBROADCASTD c32_7f000000AVX512<>+0(SB), Z3
-	VPANDD       Z3, Z0, Z0
-	VPSRLD       $0x03, Z0, Z0
-	VPBROADCASTD c32_38000000AVX512<>+0(SB), Z3
-	VPADDD       Z3, Z0, Z3
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z5
-	VPADDD       Z5, Z3, Z5
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z6
-	VSUBPS       Z6, Z5, Z5
-	VPBROADCASTD c32_800000AVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z0, Z6, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPORD        Z5, Z0, Z5
-	VPBROADCASTD c32_f7fffffAVX512<>+0(SB), Z6
-	VPCMPD       $0x06, Z6, Z0, K1
-	VMOVDQA32    Z5, K1, Z3
-	VPORD        Z2, Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VPBROADCASTD c32_7fffffffAVX512<>+0(SB), Z0
-	VPANDD       Z0, Z3, Z0
-	VPBROADCASTD c32_80000000AVX512<>+0(SB), Z1
-	VPANDD       Z1, Z3, Z3
-	VPSRLD       $0x18, Z3, Z3
-	VPSRLD       $0x15, Z0, Z1
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z2
-	VPANDD       Z2, Z1, Z1
-	VPADDD       Z0, Z1, Z1
-	VPBROADCASTD c32_fffffAVX512<>+0(SB), Z2
-	VPADDD       Z2, Z1, Z1
-	VPSRLD       $0x15, Z1, Z1
-	VPBROADCASTD c32_1c0AVX512<>+0(SB), Z2
-	VPSUBD       Z2, Z1, Z1
-	VPBROADCASTD c32_7bAVX512<>+0(SB), Z2
-	VPMINSD      Z2, Z1, Z1
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z2
-	VADDPS       Z2, Z0, Z2
-	VPBROADCASTD c32_43000000AVX512<>+0(SB), Z5
-	VPSUBD       Z5, Z2, Z2
-	VPBROADCASTD c32_38800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z0, Z5, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPSRLD       $0x15, Z0, Z2
-	VPBROADCASTD c32_7fAVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_7f800000AVX512<>+0(SB), Z5
-	VPCMPD       $0x06, Z5, Z0, K1
-	VMOVDQA32    Z2, K1, Z1
-	VPORD        Z1, Z3, Z3
-	VPSLLD       $0x18, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	KORTESTQ     K1, K1
-	JZ           block_settled
-	VPADDB       Z0, Z0, Z1
-	VPBROADCASTD c32_f8f8f8f8AVX512<>+0(SB), Z2
-	VPCMPUB      $0x06, Z2, Z1, K1
-	VPMOVM2B     K1, Z1
-	VPORD        Z1, Z0, Z0
-
-block_settled:
-	VMOVDQU64 Z0, 64(R8)
-	MOVQ      start+56(FP), R9
-	LEAQ      64(SI)(R9*1), R9
-	MOVQ      R9, 8(R8)
-	VMOVDQU64 Z0, (R11)(SI*1)
-	TESTQ     CX, CX
-	JZ        block_targets_done
-	MOVQ      AX, R12
-	MOVQ      CX, R13
-
-block_targets:
-	MOVQ      (R12), R14
-	VMOVDQU64 Z0, (R14)(SI*1)
-	ADDQ      $0x18, R12
-	DECQ      R13
-	JNZ       block_targets
-
-block_targets_done:
-	MOVQ R9, (R8)
-	ADDQ $+64, SI
-	JMP  block
 
 tail:
 	MOVQ       DI, R9
@@ -34880,34 +25592,31 @@ done:
 // func treeFloat32AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·treeFloat32AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPS    (R10)(SI*1), Z0, Z0
-	VADDPS    64(R10)(SI*1), Z1, Z1
-	VADDPS    128(R10)(SI*1), Z2, Z2
-	VADDPS    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VADDPS    (R9)(SI*1), Z0, Z0
+	VADDPS    64(R9)(SI*1), Z1, Z1
+	VADDPS    128(R9)(SI*1), Z2, Z2
+	VADDPS    192(R9)(SI*1), Z3, Z3
 	CMPQ      BX, $0x02
 	JLE       block_combined
 	MOVQ      48(DX), R13
@@ -34991,22 +25700,25 @@ block_combined:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -35015,133 +25727,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPS    (R10)(SI*1), Z0, Z0
-	VADDPS    64(R10)(SI*1), Z1, Z1
-	VADDPS    128(R10)(SI*1), Z2, Z2
-	VADDPS    192(R10)(SI*1), Z3, Z3
-	CMPQ      BX, $0x02
-	JLE       past_combined
-	MOVQ      48(DX), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMOVDQU64 64(R13)(SI*1), Z5
-	VMOVDQU64 128(R13)(SI*1), Z6
-	VMOVDQU64 192(R13)(SI*1), Z7
-	CMPQ      BX, $0x03
-	JLE       past_single2
-	MOVQ      72(DX), R13
-	VADDPS    (R13)(SI*1), Z4, Z4
-	VADDPS    64(R13)(SI*1), Z5, Z5
-	VADDPS    128(R13)(SI*1), Z6, Z6
-	VADDPS    192(R13)(SI*1), Z7, Z7
-
-past_single2:
-	VADDPS    Z4, Z0, Z0
-	VADDPS    Z5, Z1, Z1
-	VADDPS    Z6, Z2, Z2
-	VADDPS    Z7, Z3, Z3
-	CMPQ      BX, $0x04
-	JLE       past_combined
-	MOVQ      96(DX), R13
-	VMOVDQU64 (R13)(SI*1), Z8
-	VMOVDQU64 64(R13)(SI*1), Z9
-	VMOVDQU64 128(R13)(SI*1), Z10
-	VMOVDQU64 192(R13)(SI*1), Z11
-	CMPQ      BX, $0x05
-	JLE       past_single4
-	MOVQ      120(DX), R13
-	VADDPS    (R13)(SI*1), Z8, Z8
-	VADDPS    64(R13)(SI*1), Z9, Z9
-	VADDPS    128(R13)(SI*1), Z10, Z10
-	VADDPS    192(R13)(SI*1), Z11, Z11
-
-past_single4:
-	CMPQ      BX, $0x06
-	JLE       past_six
-	MOVQ      144(DX), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMOVDQU64 64(R13)(SI*1), Z5
-	VMOVDQU64 128(R13)(SI*1), Z6
-	VMOVDQU64 192(R13)(SI*1), Z7
-	CMPQ      BX, $0x07
-	JLE       past_single6
-	MOVQ      168(DX), R13
-	VADDPS    (R13)(SI*1), Z4, Z4
-	VADDPS    64(R13)(SI*1), Z5, Z5
-	VADDPS    128(R13)(SI*1), Z6, Z6
-	VADDPS    192(R13)(SI*1), Z7, Z7
-
-past_single6:
-	VADDPS Z4, Z8, Z8
-	VADDPS Z5, Z9, Z9
-	VADDPS Z6, Z10, Z10
-	VADDPS Z7, Z11, Z11
-
-past_six:
-	VADDPS Z8, Z0, Z0
-	VADDPS Z9, Z1, Z1
-	VADDPS Z10, Z2, Z2
-	VADDPS Z11, Z3, Z3
-
-past_combined:
-	VCMPPS   $0x03, Z1, Z0, K1
-	VCMPPS   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPS   $0x03, Z0, Z0, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPS   $0x03, Z1, Z1, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPS   $0x03, Z2, Z2, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPS   $0x03, Z3, Z3, K1
-	VPMOVM2D K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VADDPS     Z1, Z0, Z0
 	CMPQ       BX, $0x02
 	JLE        tail_combined
@@ -35191,16 +25808,16 @@ tail_combined:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -35209,8 +25826,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -35692,34 +26309,31 @@ done:
 // func treeFloat64AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
 TEXT ·treeFloat64AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+256
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPD    (R10)(SI*1), Z0, Z0
-	VADDPD    64(R10)(SI*1), Z1, Z1
-	VADDPD    128(R10)(SI*1), Z2, Z2
-	VADDPD    192(R10)(SI*1), Z3, Z3
+	VMOVDQU64 (R8)(SI*1), Z0
+	VMOVDQU64 64(R8)(SI*1), Z1
+	VMOVDQU64 128(R8)(SI*1), Z2
+	VMOVDQU64 192(R8)(SI*1), Z3
+	VADDPD    (R9)(SI*1), Z0, Z0
+	VADDPD    64(R9)(SI*1), Z1, Z1
+	VADDPD    128(R9)(SI*1), Z2, Z2
+	VADDPD    192(R9)(SI*1), Z3, Z3
 	CMPQ      BX, $0x02
 	JLE       block_combined
 	MOVQ      48(DX), R13
@@ -35803,22 +26417,25 @@ block_combined:
 	VPORD    Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -35827,133 +26444,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+256
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Z0
-	VMOVDQU64 64(R9)(SI*1), Z1
-	VMOVDQU64 128(R9)(SI*1), Z2
-	VMOVDQU64 192(R9)(SI*1), Z3
-	VADDPD    (R10)(SI*1), Z0, Z0
-	VADDPD    64(R10)(SI*1), Z1, Z1
-	VADDPD    128(R10)(SI*1), Z2, Z2
-	VADDPD    192(R10)(SI*1), Z3, Z3
-	CMPQ      BX, $0x02
-	JLE       past_combined
-	MOVQ      48(DX), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMOVDQU64 64(R13)(SI*1), Z5
-	VMOVDQU64 128(R13)(SI*1), Z6
-	VMOVDQU64 192(R13)(SI*1), Z7
-	CMPQ      BX, $0x03
-	JLE       past_single2
-	MOVQ      72(DX), R13
-	VADDPD    (R13)(SI*1), Z4, Z4
-	VADDPD    64(R13)(SI*1), Z5, Z5
-	VADDPD    128(R13)(SI*1), Z6, Z6
-	VADDPD    192(R13)(SI*1), Z7, Z7
-
-past_single2:
-	VADDPD    Z4, Z0, Z0
-	VADDPD    Z5, Z1, Z1
-	VADDPD    Z6, Z2, Z2
-	VADDPD    Z7, Z3, Z3
-	CMPQ      BX, $0x04
-	JLE       past_combined
-	MOVQ      96(DX), R13
-	VMOVDQU64 (R13)(SI*1), Z8
-	VMOVDQU64 64(R13)(SI*1), Z9
-	VMOVDQU64 128(R13)(SI*1), Z10
-	VMOVDQU64 192(R13)(SI*1), Z11
-	CMPQ      BX, $0x05
-	JLE       past_single4
-	MOVQ      120(DX), R13
-	VADDPD    (R13)(SI*1), Z8, Z8
-	VADDPD    64(R13)(SI*1), Z9, Z9
-	VADDPD    128(R13)(SI*1), Z10, Z10
-	VADDPD    192(R13)(SI*1), Z11, Z11
-
-past_single4:
-	CMPQ      BX, $0x06
-	JLE       past_six
-	MOVQ      144(DX), R13
-	VMOVDQU64 (R13)(SI*1), Z4
-	VMOVDQU64 64(R13)(SI*1), Z5
-	VMOVDQU64 128(R13)(SI*1), Z6
-	VMOVDQU64 192(R13)(SI*1), Z7
-	CMPQ      BX, $0x07
-	JLE       past_single6
-	MOVQ      168(DX), R13
-	VADDPD    (R13)(SI*1), Z4, Z4
-	VADDPD    64(R13)(SI*1), Z5, Z5
-	VADDPD    128(R13)(SI*1), Z6, Z6
-	VADDPD    192(R13)(SI*1), Z7, Z7
-
-past_single6:
-	VADDPD Z4, Z8, Z8
-	VADDPD Z5, Z9, Z9
-	VADDPD Z6, Z10, Z10
-	VADDPD Z7, Z11, Z11
-
-past_six:
-	VADDPD Z8, Z0, Z0
-	VADDPD Z9, Z1, Z1
-	VADDPD Z10, Z2, Z2
-	VADDPD Z11, Z3, Z3
-
-past_combined:
-	VCMPPD   $0x03, Z1, Z0, K1
-	VCMPPD   $0x03, Z3, Z2, K2
-	KORQ     K2, K1, K1
-	KORTESTQ K1, K1
-	JZ       past_settled
-	VCMPPD   $0x03, Z0, Z0, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z0, Z0
-	VCMPPD   $0x03, Z1, Z1, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z1, Z1
-	VCMPPD   $0x03, Z2, Z2, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z2, Z2
-	VCMPPD   $0x03, Z3, Z3, K1
-	VPMOVM2Q K1, Z4
-	VPORD    Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z (R9)(SI*1), K1, Z1
 	VADDPD     Z1, Z0, Z0
 	CMPQ       BX, $0x02
 	JLE        tail_combined
@@ -36003,16 +26525,16 @@ tail_combined:
 	VPORD    Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -36021,8 +26543,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -36504,44 +27026,41 @@ done:
 // func treeFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·treeFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
+	MOVQ      DI, R11
+	SUBQ      SI, R11
+	CMPQ      R11, $+128
 	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
+	VMOVDQU64 (R8)(SI*1), Y0
+	VMOVDQU64 32(R8)(SI*1), Y1
+	VMOVDQU64 64(R8)(SI*1), Y2
+	VMOVDQU64 96(R8)(SI*1), Y3
 	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
+	VCVTPH2PS (R9)(SI*1), Z4
 	VADDPS    Z4, Z0, Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
+	VCVTPH2PS 32(R9)(SI*1), Z4
 	VADDPS    Z4, Z1, Z1
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
+	VCVTPH2PS 64(R9)(SI*1), Z4
 	VADDPS    Z4, Z2, Z2
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
+	VCVTPH2PS 96(R9)(SI*1), Z4
 	VADDPS    Z4, Z3, Z3
 	VCVTPS2PH $0x00, Z3, Y3
 	CMPQ      BX, $0x02
@@ -36713,22 +27232,25 @@ block_combined:
 	VPORD        Y4, Y3, Y3
 
 block_settled:
-	VMOVDQU64 Y0, (R11)(SI*1)
-	VMOVDQU64 Y1, 32(R11)(SI*1)
-	VMOVDQU64 Y2, 64(R11)(SI*1)
-	VMOVDQU64 Y3, 96(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Y0, (R10)(SI*1)
+	VMOVDQU64 Y1, 32(R10)(SI*1)
+	VMOVDQU64 Y2, 64(R10)(SI*1)
+	VMOVDQU64 Y3, 96(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Y0, (R13)(SI*1)
 	VMOVDQU64 Y1, 32(R13)(SI*1)
 	VMOVDQU64 Y2, 64(R13)(SI*1)
 	VMOVDQU64 Y3, 96(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -36737,231 +27259,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ      DI, R8
-	SUBQ      SI, R8
-	CMPQ      R8, $+128
-	JL        tail
-	VMOVDQU64 (R9)(SI*1), Y0
-	VMOVDQU64 32(R9)(SI*1), Y1
-	VMOVDQU64 64(R9)(SI*1), Y2
-	VMOVDQU64 96(R9)(SI*1), Y3
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS (R10)(SI*1), Z4
-	VADDPS    Z4, Z0, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS 32(R10)(SI*1), Z4
-	VADDPS    Z4, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS 64(R10)(SI*1), Z4
-	VADDPS    Z4, Z2, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS 96(R10)(SI*1), Z4
-	VADDPS    Z4, Z3, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	CMPQ      BX, $0x02
-	JLE       past_combined
-	MOVQ      48(DX), R13
-	VMOVDQU64 (R13)(SI*1), Y4
-	VMOVDQU64 32(R13)(SI*1), Y5
-	VMOVDQU64 64(R13)(SI*1), Y6
-	VMOVDQU64 96(R13)(SI*1), Y7
-	CMPQ      BX, $0x03
-	JLE       past_single2
-	MOVQ      72(DX), R13
-	VCVTPH2PS Y4, Z4
-	VCVTPH2PS (R13)(SI*1), Z8
-	VADDPS    Z8, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y4
-	VCVTPH2PS Y5, Z5
-	VCVTPH2PS 32(R13)(SI*1), Z8
-	VADDPS    Z8, Z5, Z5
-	VCVTPS2PH $0x00, Z5, Y5
-	VCVTPH2PS Y6, Z6
-	VCVTPH2PS 64(R13)(SI*1), Z8
-	VADDPS    Z8, Z6, Z6
-	VCVTPS2PH $0x00, Z6, Y6
-	VCVTPH2PS Y7, Z7
-	VCVTPH2PS 96(R13)(SI*1), Z8
-	VADDPS    Z8, Z7, Z7
-	VCVTPS2PH $0x00, Z7, Y7
-
-past_single2:
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS Y4, Z4
-	VADDPS    Z4, Z0, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS Y5, Z4
-	VADDPS    Z4, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS Y6, Z4
-	VADDPS    Z4, Z2, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS Y7, Z4
-	VADDPS    Z4, Z3, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-	CMPQ      BX, $0x04
-	JLE       past_combined
-	MOVQ      96(DX), R13
-	VMOVDQU64 (R13)(SI*1), Y8
-	VMOVDQU64 32(R13)(SI*1), Y9
-	VMOVDQU64 64(R13)(SI*1), Y10
-	VMOVDQU64 96(R13)(SI*1), Y11
-	CMPQ      BX, $0x05
-	JLE       past_single4
-	MOVQ      120(DX), R13
-	VCVTPH2PS Y8, Z4
-	VCVTPH2PS (R13)(SI*1), Z5
-	VADDPS    Z5, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y8
-	VCVTPH2PS Y9, Z4
-	VCVTPH2PS 32(R13)(SI*1), Z5
-	VADDPS    Z5, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y9
-	VCVTPH2PS Y10, Z4
-	VCVTPH2PS 64(R13)(SI*1), Z5
-	VADDPS    Z5, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y10
-	VCVTPH2PS Y11, Z4
-	VCVTPH2PS 96(R13)(SI*1), Z5
-	VADDPS    Z5, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y11
-
-past_single4:
-	CMPQ      BX, $0x06
-	JLE       past_six
-	MOVQ      144(DX), R13
-	VMOVDQU64 (R13)(SI*1), Y4
-	VMOVDQU64 32(R13)(SI*1), Y5
-	VMOVDQU64 64(R13)(SI*1), Y6
-	VMOVDQU64 96(R13)(SI*1), Y7
-	CMPQ      BX, $0x07
-	JLE       past_single6
-	MOVQ      168(DX), R13
-	VCVTPH2PS Y4, Z4
-	VCVTPH2PS (R13)(SI*1), Z12
-	VADDPS    Z12, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y4
-	VCVTPH2PS Y5, Z5
-	VCVTPH2PS 32(R13)(SI*1), Z12
-	VADDPS    Z12, Z5, Z5
-	VCVTPS2PH $0x00, Z5, Y5
-	VCVTPH2PS Y6, Z6
-	VCVTPH2PS 64(R13)(SI*1), Z12
-	VADDPS    Z12, Z6, Z6
-	VCVTPS2PH $0x00, Z6, Y6
-	VCVTPH2PS Y7, Z7
-	VCVTPH2PS 96(R13)(SI*1), Z12
-	VADDPS    Z12, Z7, Z7
-	VCVTPS2PH $0x00, Z7, Y7
-
-past_single6:
-	VCVTPH2PS Y8, Z8
-	VCVTPH2PS Y4, Z4
-	VADDPS    Z4, Z8, Z8
-	VCVTPS2PH $0x00, Z8, Y8
-	VCVTPH2PS Y9, Z4
-	VCVTPH2PS Y5, Z5
-	VADDPS    Z5, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y9
-	VCVTPH2PS Y10, Z4
-	VCVTPH2PS Y6, Z5
-	VADDPS    Z5, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y10
-	VCVTPH2PS Y11, Z4
-	VCVTPH2PS Y7, Z5
-	VADDPS    Z5, Z4, Z4
-	VCVTPS2PH $0x00, Z4, Y11
-
-past_six:
-	VCVTPH2PS Y0, Z0
-	VCVTPH2PS Y8, Z4
-	VADDPS    Z4, Z0, Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y1, Z1
-	VCVTPH2PS Y9, Z4
-	VADDPS    Z4, Z1, Z1
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y2, Z2
-	VCVTPH2PS Y10, Z4
-	VADDPS    Z4, Z2, Z2
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y3, Z3
-	VCVTPH2PS Y11, Z4
-	VADDPS    Z4, Z3, Z3
-	VCVTPS2PH $0x00, Z3, Y3
-
-past_combined:
-	VPADDW       Y0, Y0, Y4
-	VPADDW       Y1, Y1, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y2, Y2, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPADDW       Y3, Y3, Y5
-	VPMAXUW      Y5, Y4, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Y0, Y0, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y0, Y0
-	VPADDW       Y1, Y1, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y1, Y1
-	VPADDW       Y2, Y2, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y2, Y2
-	VPADDW       Y3, Y3, Y4
-	VPBROADCASTD c32_f800f800AVX512<>+0(SB), Y5
-	VPCMPUW      $0x06, Y5, Y4, K1
-	VPMOVM2W     K1, Y4
-	VPORD        Y4, Y3, Y3
-
-past_settled:
-	VMOVNTDQ Y0, (R11)(SI*1)
-	VMOVNTDQ Y1, 32(R11)(SI*1)
-	VMOVNTDQ Y2, 64(R11)(SI*1)
-	VMOVNTDQ Y3, 96(R11)(SI*1)
+	VMOVNTDQ Y0, (R10)(SI*1)
+	VMOVNTDQ Y1, 32(R10)(SI*1)
+	VMOVNTDQ Y2, 64(R10)(SI*1)
+	VMOVNTDQ Y3, 96(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Y0, (R13)(SI*1)
 	VMOVNTDQ Y1, 32(R13)(SI*1)
 	VMOVNTDQ Y2, 64(R13)(SI*1)
 	VMOVNTDQ Y3, 96(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+128, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ       DI, R8
-	SUBQ       SI, R8
+	MOVQ       DI, R11
+	SUBQ       SI, R11
 	JLE        done
 	MOVQ       $-1, R12
-	BZHIQ      R8, R12, R12
+	BZHIQ      R11, R12, R12
 	KMOVQ      R12, K1
-	VMOVDQU8.Z (R9)(SI*1), K1, Y0
-	VMOVDQU8.Z (R10)(SI*1), K1, Y1
+	VMOVDQU8.Z (R8)(SI*1), K1, Y0
+	VMOVDQU8.Z (R9)(SI*1), K1, Y1
 	VCVTPH2PS  Y0, Z0
 	VCVTPH2PS  Y1, Z1
 	VADDPS     Z1, Z0, Z0
@@ -37036,16 +27365,16 @@ tail_combined:
 	VPORD        Y1, Y0, Y0
 
 tail_settled:
-	VMOVDQU8 Y0, K1, (R11)(SI*1)
+	VMOVDQU8 Y0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Y0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -37054,8 +27383,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 
@@ -37793,31 +28122,28 @@ done:
 // func treeBFloat16AVX512(dsts *[]byte, nd int, srcs *[]byte, ns int, from int, to int, nt bool)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
 TEXT ·treeBFloat16AVX512(SB), NOSPLIT, $0-49
-	MOVQ  dsts+0(FP), AX
-	MOVQ  nd+8(FP), CX
-	MOVQ  srcs+16(FP), DX
-	MOVQ  ns+24(FP), BX
-	MOVQ  from+32(FP), SI
-	MOVQ  to+40(FP), DI
-	MOVB  nt+48(FP), R8
-	MOVQ  (DX), R9
-	MOVQ  (AX), R11
-	MOVQ  24(DX), R10
-	ADDQ  $0x18, AX
-	DECQ  CX
-	TESTB R8, R8
-	JNZ   past
+	MOVQ dsts+0(FP), AX
+	MOVQ nd+8(FP), CX
+	MOVQ srcs+16(FP), DX
+	MOVQ ns+24(FP), BX
+	MOVQ from+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ (DX), R8
+	MOVQ (AX), R10
+	MOVQ 24(DX), R9
+	ADDQ $0x18, AX
+	DECQ CX
 
 block:
-	MOVQ         DI, R8
-	SUBQ         SI, R8
-	CMPQ         R8, $+256
+	MOVQ         DI, R11
+	SUBQ         SI, R11
+	CMPQ         R11, $+256
 	JL           tail
-	VMOVDQU64    (R9)(SI*1), Z0
-	VMOVDQU64    64(R9)(SI*1), Z1
-	VMOVDQU64    128(R9)(SI*1), Z2
-	VMOVDQU64    192(R9)(SI*1), Z3
-	VMOVDQU64    (R10)(SI*1), Z4
+	VMOVDQU64    (R8)(SI*1), Z0
+	VMOVDQU64    64(R8)(SI*1), Z1
+	VMOVDQU64    128(R8)(SI*1), Z2
+	VMOVDQU64    192(R8)(SI*1), Z3
+	VMOVDQU64    (R9)(SI*1), Z4
 	VPSLLD       $0x10, Z0, Z5
 	VPSLLD       $0x10, Z4, Z6
 	VADDPS       Z6, Z5, Z5
@@ -37845,7 +28171,7 @@ block:
 	VPANDD       Z4, Z0, Z0
 	VPORD        Z0, Z5, Z5
 	VMOVDQA64    Z5, Z0
-	VMOVDQU64    64(R10)(SI*1), Z4
+	VMOVDQU64    64(R9)(SI*1), Z4
 	VPSLLD       $0x10, Z1, Z5
 	VPSLLD       $0x10, Z4, Z6
 	VADDPS       Z6, Z5, Z5
@@ -37873,7 +28199,7 @@ block:
 	VPANDD       Z4, Z1, Z1
 	VPORD        Z1, Z5, Z5
 	VMOVDQA64    Z5, Z1
-	VMOVDQU64    128(R10)(SI*1), Z4
+	VMOVDQU64    128(R9)(SI*1), Z4
 	VPSLLD       $0x10, Z2, Z5
 	VPSLLD       $0x10, Z4, Z6
 	VADDPS       Z6, Z5, Z5
@@ -37901,7 +28227,7 @@ block:
 	VPANDD       Z4, Z2, Z2
 	VPORD        Z2, Z5, Z5
 	VMOVDQA64    Z5, Z2
-	VMOVDQU64    192(R10)(SI*1), Z4
+	VMOVDQU64    192(R9)(SI*1), Z4
 	VPSLLD       $0x10, Z3, Z5
 	VPSLLD       $0x10, Z4, Z6
 	VADDPS       Z6, Z5, Z5
@@ -38662,22 +28988,25 @@ block_combined:
 	VPORD        Z4, Z3, Z3
 
 block_settled:
-	VMOVDQU64 Z0, (R11)(SI*1)
-	VMOVDQU64 Z1, 64(R11)(SI*1)
-	VMOVDQU64 Z2, 128(R11)(SI*1)
-	VMOVDQU64 Z3, 192(R11)(SI*1)
+	MOVB      nt+48(FP), R11
+	TESTB     R11, R11
+	JNZ       past
+	VMOVDQU64 Z0, (R10)(SI*1)
+	VMOVDQU64 Z1, 64(R10)(SI*1)
+	VMOVDQU64 Z2, 128(R10)(SI*1)
+	VMOVDQU64 Z3, 192(R10)(SI*1)
 	TESTQ     CX, CX
 	JZ        block_targets_done
-	MOVQ      AX, R8
+	MOVQ      AX, R11
 	MOVQ      CX, R12
 
 block_targets:
-	MOVQ      (R8), R13
+	MOVQ      (R11), R13
 	VMOVDQU64 Z0, (R13)(SI*1)
 	VMOVDQU64 Z1, 64(R13)(SI*1)
 	VMOVDQU64 Z2, 128(R13)(SI*1)
 	VMOVDQU64 Z3, 192(R13)(SI*1)
-	ADDQ      $0x18, R8
+	ADDQ      $0x18, R11
 	DECQ      R12
 	JNZ       block_targets
 
@@ -38686,891 +29015,38 @@ block_targets_done:
 	JMP  block
 
 past:
-	MOVQ         DI, R8
-	SUBQ         SI, R8
-	CMPQ         R8, $+256
-	JL           tail
-	VMOVDQU64    (R9)(SI*1), Z0
-	VMOVDQU64    64(R9)(SI*1), Z1
-	VMOVDQU64    128(R9)(SI*1), Z2
-	VMOVDQU64    192(R9)(SI*1), Z3
-	VMOVDQU64    (R10)(SI*1), Z4
-	VPSLLD       $0x10, Z0, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z0, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VPSRLD       $0x10, Z0, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z0, Z0, K1
-	VPADDD       Z4, Z0, K1, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z0, Z5, Z5
-	VMOVDQA64    Z5, Z0
-	VMOVDQU64    64(R10)(SI*1), Z4
-	VPSLLD       $0x10, Z1, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z1, Z1
-	VPSRLD       $0x10, Z1, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z1, Z1, K1
-	VPADDD       Z4, Z1, K1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z1, Z1
-	VPORD        Z1, Z5, Z5
-	VMOVDQA64    Z5, Z1
-	VMOVDQU64    128(R10)(SI*1), Z4
-	VPSLLD       $0x10, Z2, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z2, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z2, Z2
-	VPSRLD       $0x10, Z2, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z2, Z2, K1
-	VPADDD       Z4, Z2, K1, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z2, Z2
-	VPORD        Z2, Z5, Z5
-	VMOVDQA64    Z5, Z2
-	VMOVDQU64    192(R10)(SI*1), Z4
-	VPSLLD       $0x10, Z3, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z3, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VADDPS       Z4, Z3, Z3
-	VPSRLD       $0x10, Z3, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z4, Z4
-	VCMPPS       $0x07, Z3, Z3, K1
-	VPADDD       Z4, Z3, K1, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z3, Z3
-	VPORD        Z3, Z5, Z5
-	VMOVDQA64    Z5, Z3
-	CMPQ         BX, $0x02
-	JLE          past_combined
-	MOVQ         48(DX), R13
-	VMOVDQU64    (R13)(SI*1), Z4
-	VMOVDQU64    64(R13)(SI*1), Z5
-	VMOVDQU64    128(R13)(SI*1), Z6
-	VMOVDQU64    192(R13)(SI*1), Z7
-	CMPQ         BX, $0x03
-	JLE          past_single2
-	MOVQ         72(DX), R13
-	VMOVDQU64    (R13)(SI*1), Z8
-	VPSLLD       $0x10, Z4, Z9
-	VPSLLD       $0x10, Z8, Z10
-	VADDPS       Z10, Z9, Z9
-	VPSRLD       $0x10, Z9, Z10
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
-	VPANDD       Z11, Z10, Z10
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
-	VPADDD       Z11, Z10, Z10
-	VCMPPS       $0x07, Z9, Z9, K1
-	VPADDD       Z10, Z9, K1, Z9
-	VPSRLD       $0x10, Z9, Z9
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VADDPS       Z8, Z4, Z4
-	VPSRLD       $0x10, Z4, Z8
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
-	VPADDD       Z10, Z8, Z8
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z8, Z4, K1, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z4, Z4
-	VPORD        Z4, Z9, Z9
-	VMOVDQA64    Z9, Z4
-	VMOVDQU64    64(R13)(SI*1), Z8
-	VPSLLD       $0x10, Z5, Z9
-	VPSLLD       $0x10, Z8, Z10
-	VADDPS       Z10, Z9, Z9
-	VPSRLD       $0x10, Z9, Z10
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
-	VPANDD       Z11, Z10, Z10
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
-	VPADDD       Z11, Z10, Z10
-	VCMPPS       $0x07, Z9, Z9, K1
-	VPADDD       Z10, Z9, K1, Z9
-	VPSRLD       $0x10, Z9, Z9
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VADDPS       Z8, Z5, Z5
-	VPSRLD       $0x10, Z5, Z8
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
-	VPADDD       Z10, Z8, Z8
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z8, Z5, K1, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z5, Z5
-	VPORD        Z5, Z9, Z9
-	VMOVDQA64    Z9, Z5
-	VMOVDQU64    128(R13)(SI*1), Z8
-	VPSLLD       $0x10, Z6, Z9
-	VPSLLD       $0x10, Z8, Z10
-	VADDPS       Z10, Z9, Z9
-	VPSRLD       $0x10, Z9, Z10
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
-	VPANDD       Z11, Z10, Z10
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
-	VPADDD       Z11, Z10, Z10
-	VCMPPS       $0x07, Z9, Z9, K1
-	VPADDD       Z10, Z9, K1, Z9
-	VPSRLD       $0x10, Z9, Z9
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z6, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VADDPS       Z8, Z6, Z6
-	VPSRLD       $0x10, Z6, Z8
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
-	VPADDD       Z10, Z8, Z8
-	VCMPPS       $0x07, Z6, Z6, K1
-	VPADDD       Z8, Z6, K1, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z6, Z6
-	VPORD        Z6, Z9, Z9
-	VMOVDQA64    Z9, Z6
-	VMOVDQU64    192(R13)(SI*1), Z8
-	VPSLLD       $0x10, Z7, Z9
-	VPSLLD       $0x10, Z8, Z10
-	VADDPS       Z10, Z9, Z9
-	VPSRLD       $0x10, Z9, Z10
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z11
-	VPANDD       Z11, Z10, Z10
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z11
-	VPADDD       Z11, Z10, Z10
-	VCMPPS       $0x07, Z9, Z9, K1
-	VPADDD       Z10, Z9, K1, Z9
-	VPSRLD       $0x10, Z9, Z9
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z7, Z7
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VADDPS       Z8, Z7, Z7
-	VPSRLD       $0x10, Z7, Z8
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z8, Z8
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
-	VPADDD       Z10, Z8, Z8
-	VCMPPS       $0x07, Z7, Z7, K1
-	VPADDD       Z8, Z7, K1, Z7
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z7, Z7
-	VPORD        Z7, Z9, Z9
-	VMOVDQA64    Z9, Z7
-
-past_single2:
-	VPSLLD       $0x10, Z0, Z8
-	VPSLLD       $0x10, Z4, Z9
-	VADDPS       Z9, Z8, Z8
-	VPSRLD       $0x10, Z8, Z9
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z9, Z9
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
-	VPADDD       Z10, Z9, Z9
-	VCMPPS       $0x07, Z8, Z8, K1
-	VPADDD       Z9, Z8, K1, Z8
-	VPSRLD       $0x10, Z8, Z8
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
-	VPANDD       Z9, Z0, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z9
-	VPANDD       Z9, Z4, Z4
-	VADDPS       Z4, Z0, Z0
-	VPSRLD       $0x10, Z0, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
-	VPANDD       Z9, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
-	VPADDD       Z9, Z4, Z4
-	VCMPPS       $0x07, Z0, Z0, K1
-	VPADDD       Z4, Z0, K1, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z0, Z0
-	VPORD        Z0, Z8, Z8
-	VMOVDQA64    Z8, Z0
-	VPSLLD       $0x10, Z1, Z4
-	VPSLLD       $0x10, Z5, Z8
-	VADDPS       Z8, Z4, Z4
-	VPSRLD       $0x10, Z4, Z8
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z9
-	VPANDD       Z9, Z8, Z8
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z9
-	VPADDD       Z9, Z8, Z8
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z8, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z5, Z5
-	VADDPS       Z5, Z1, Z1
-	VPSRLD       $0x10, Z1, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
-	VPADDD       Z8, Z5, Z5
-	VCMPPS       $0x07, Z1, Z1, K1
-	VPADDD       Z5, Z1, K1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z1, Z1
-	VPORD        Z1, Z4, Z4
-	VMOVDQA64    Z4, Z1
-	VPSLLD       $0x10, Z2, Z4
-	VPSLLD       $0x10, Z6, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z8
-	VPANDD       Z8, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z8
-	VPADDD       Z8, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z6, Z5
-	VADDPS       Z5, Z2, Z2
-	VPSRLD       $0x10, Z2, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z2, Z2, K1
-	VPADDD       Z5, Z2, K1, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPORD        Z2, Z4, Z4
-	VMOVDQA64    Z4, Z2
-	VPSLLD       $0x10, Z3, Z4
-	VPSLLD       $0x10, Z7, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z7, Z5
-	VADDPS       Z5, Z3, Z3
-	VPSRLD       $0x10, Z3, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z3, Z3, K1
-	VPADDD       Z5, Z3, K1, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z3
-	CMPQ         BX, $0x04
-	JLE          past_combined
-	MOVQ         96(DX), R13
-	VMOVDQU64    (R13)(SI*1), Z8
-	VMOVDQU64    64(R13)(SI*1), Z9
-	VMOVDQU64    128(R13)(SI*1), Z10
-	VMOVDQU64    192(R13)(SI*1), Z11
-	CMPQ         BX, $0x05
-	JLE          past_single4
-	MOVQ         120(DX), R13
-	VMOVDQU64    (R13)(SI*1), Z4
-	VPSLLD       $0x10, Z8, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z8, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VADDPS       Z4, Z6, Z6
-	VPSRLD       $0x10, Z6, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z4, Z4
-	VCMPPS       $0x07, Z6, Z6, K1
-	VPADDD       Z4, Z6, K1, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z6, Z6
-	VPORD        Z6, Z5, Z5
-	VMOVDQA64    Z5, Z8
-	VMOVDQU64    64(R13)(SI*1), Z4
-	VPSLLD       $0x10, Z9, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z9, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VADDPS       Z4, Z6, Z6
-	VPSRLD       $0x10, Z6, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z4, Z4
-	VCMPPS       $0x07, Z6, Z6, K1
-	VPADDD       Z4, Z6, K1, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z6, Z6
-	VPORD        Z6, Z5, Z5
-	VMOVDQA64    Z5, Z9
-	VMOVDQU64    128(R13)(SI*1), Z4
-	VPSLLD       $0x10, Z10, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z10, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VADDPS       Z4, Z6, Z6
-	VPSRLD       $0x10, Z6, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z4, Z4
-	VCMPPS       $0x07, Z6, Z6, K1
-	VPADDD       Z4, Z6, K1, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z6, Z6
-	VPORD        Z6, Z5, Z5
-	VMOVDQA64    Z5, Z10
-	VMOVDQU64    192(R13)(SI*1), Z4
-	VPSLLD       $0x10, Z11, Z5
-	VPSLLD       $0x10, Z4, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPSRLD       $0x10, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z11, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VADDPS       Z4, Z6, Z6
-	VPSRLD       $0x10, Z6, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z4, Z4
-	VCMPPS       $0x07, Z6, Z6, K1
-	VPADDD       Z4, Z6, K1, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z6, Z6
-	VPORD        Z6, Z5, Z5
-	VMOVDQA64    Z5, Z11
-
-past_single4:
-	CMPQ         BX, $0x06
-	JLE          past_six
-	MOVQ         144(DX), R13
-	VMOVDQU64    (R13)(SI*1), Z4
-	VMOVDQU64    64(R13)(SI*1), Z5
-	VMOVDQU64    128(R13)(SI*1), Z6
-	VMOVDQU64    192(R13)(SI*1), Z7
-	CMPQ         BX, $0x07
-	JLE          past_single6
-	MOVQ         168(DX), R13
-	VMOVDQU64    (R13)(SI*1), Z12
-	VPSLLD       $0x10, Z4, Z13
-	VPSLLD       $0x10, Z12, Z14
-	VADDPS       Z14, Z13, Z13
-	VPSRLD       $0x10, Z13, Z14
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
-	VPANDD       Z15, Z14, Z14
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
-	VPADDD       Z15, Z14, Z14
-	VCMPPS       $0x07, Z13, Z13, K1
-	VPADDD       Z14, Z13, K1, Z13
-	VPSRLD       $0x10, Z13, Z13
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VADDPS       Z12, Z4, Z4
-	VPSRLD       $0x10, Z4, Z12
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
-	VPADDD       Z14, Z12, Z12
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z12, Z4, K1, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z4, Z4
-	VPORD        Z4, Z13, Z13
-	VMOVDQA64    Z13, Z4
-	VMOVDQU64    64(R13)(SI*1), Z12
-	VPSLLD       $0x10, Z5, Z13
-	VPSLLD       $0x10, Z12, Z14
-	VADDPS       Z14, Z13, Z13
-	VPSRLD       $0x10, Z13, Z14
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
-	VPANDD       Z15, Z14, Z14
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
-	VPADDD       Z15, Z14, Z14
-	VCMPPS       $0x07, Z13, Z13, K1
-	VPADDD       Z14, Z13, K1, Z13
-	VPSRLD       $0x10, Z13, Z13
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z5, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VADDPS       Z12, Z5, Z5
-	VPSRLD       $0x10, Z5, Z12
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
-	VPADDD       Z14, Z12, Z12
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z12, Z5, K1, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z5, Z5
-	VPORD        Z5, Z13, Z13
-	VMOVDQA64    Z13, Z5
-	VMOVDQU64    128(R13)(SI*1), Z12
-	VPSLLD       $0x10, Z6, Z13
-	VPSLLD       $0x10, Z12, Z14
-	VADDPS       Z14, Z13, Z13
-	VPSRLD       $0x10, Z13, Z14
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
-	VPANDD       Z15, Z14, Z14
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
-	VPADDD       Z15, Z14, Z14
-	VCMPPS       $0x07, Z13, Z13, K1
-	VPADDD       Z14, Z13, K1, Z13
-	VPSRLD       $0x10, Z13, Z13
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z6, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VADDPS       Z12, Z6, Z6
-	VPSRLD       $0x10, Z6, Z12
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
-	VPADDD       Z14, Z12, Z12
-	VCMPPS       $0x07, Z6, Z6, K1
-	VPADDD       Z12, Z6, K1, Z6
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z6, Z6
-	VPORD        Z6, Z13, Z13
-	VMOVDQA64    Z13, Z6
-	VMOVDQU64    192(R13)(SI*1), Z12
-	VPSLLD       $0x10, Z7, Z13
-	VPSLLD       $0x10, Z12, Z14
-	VADDPS       Z14, Z13, Z13
-	VPSRLD       $0x10, Z13, Z14
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z15
-	VPANDD       Z15, Z14, Z14
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z15
-	VPADDD       Z15, Z14, Z14
-	VCMPPS       $0x07, Z13, Z13, K1
-	VPADDD       Z14, Z13, K1, Z13
-	VPSRLD       $0x10, Z13, Z13
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z7, Z7
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VADDPS       Z12, Z7, Z7
-	VPSRLD       $0x10, Z7, Z12
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z12, Z12
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
-	VPADDD       Z14, Z12, Z12
-	VCMPPS       $0x07, Z7, Z7, K1
-	VPADDD       Z12, Z7, K1, Z7
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z7, Z7
-	VPORD        Z7, Z13, Z13
-	VMOVDQA64    Z13, Z7
-
-past_single6:
-	VPSLLD       $0x10, Z8, Z12
-	VPSLLD       $0x10, Z4, Z13
-	VADDPS       Z13, Z12, Z12
-	VPSRLD       $0x10, Z12, Z13
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z14
-	VPANDD       Z14, Z13, Z13
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z14
-	VPADDD       Z14, Z13, Z13
-	VCMPPS       $0x07, Z12, Z12, K1
-	VPADDD       Z13, Z12, K1, Z12
-	VPSRLD       $0x10, Z12, Z12
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
-	VPANDD       Z13, Z8, Z8
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z13
-	VPANDD       Z13, Z4, Z4
-	VADDPS       Z4, Z8, Z8
-	VPSRLD       $0x10, Z8, Z4
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
-	VPANDD       Z13, Z4, Z4
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
-	VPADDD       Z13, Z4, Z4
-	VCMPPS       $0x07, Z8, Z8, K1
-	VPADDD       Z4, Z8, K1, Z8
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z4
-	VPANDD       Z4, Z8, Z8
-	VPORD        Z8, Z12, Z12
-	VMOVDQA64    Z12, Z8
-	VPSLLD       $0x10, Z9, Z4
-	VPSLLD       $0x10, Z5, Z12
-	VADDPS       Z12, Z4, Z4
-	VPSRLD       $0x10, Z4, Z12
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z13
-	VPANDD       Z13, Z12, Z12
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z13
-	VPADDD       Z13, Z12, Z12
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z12, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z9, Z9
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z5, Z5
-	VADDPS       Z5, Z9, Z9
-	VPSRLD       $0x10, Z9, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
-	VPADDD       Z12, Z5, Z5
-	VCMPPS       $0x07, Z9, Z9, K1
-	VPADDD       Z5, Z9, K1, Z9
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z9, Z9
-	VPORD        Z9, Z4, Z4
-	VMOVDQA64    Z4, Z9
-	VPSLLD       $0x10, Z10, Z4
-	VPSLLD       $0x10, Z6, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z12
-	VPANDD       Z12, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z12
-	VPADDD       Z12, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z10, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z6, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z10
-	VPANDD       Z10, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z10
-	VPADDD       Z10, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQA64    Z4, Z10
-	VPSLLD       $0x10, Z11, Z4
-	VPSLLD       $0x10, Z7, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z11, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z7, Z6
-	VADDPS       Z6, Z5, Z5
-	VPSRLD       $0x10, Z5, Z6
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z7
-	VPANDD       Z7, Z6, Z6
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z7
-	VPADDD       Z7, Z6, Z6
-	VCMPPS       $0x07, Z5, Z5, K1
-	VPADDD       Z6, Z5, K1, Z5
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPORD        Z5, Z4, Z4
-	VMOVDQA64    Z4, Z11
-
-past_six:
-	VPSLLD       $0x10, Z0, Z4
-	VPSLLD       $0x10, Z8, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z0, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z8, Z5
-	VADDPS       Z5, Z0, Z0
-	VPSRLD       $0x10, Z0, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z0, Z0, K1
-	VPADDD       Z5, Z0, K1, Z0
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z0, Z0
-	VPORD        Z0, Z4, Z4
-	VMOVDQA64    Z4, Z0
-	VPSLLD       $0x10, Z1, Z4
-	VPSLLD       $0x10, Z9, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z9, Z5
-	VADDPS       Z5, Z1, Z1
-	VPSRLD       $0x10, Z1, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z1, Z1, K1
-	VPADDD       Z5, Z1, K1, Z1
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z1, Z1
-	VPORD        Z1, Z4, Z4
-	VMOVDQA64    Z4, Z1
-	VPSLLD       $0x10, Z2, Z4
-	VPSLLD       $0x10, Z10, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z10, Z5
-	VADDPS       Z5, Z2, Z2
-	VPSRLD       $0x10, Z2, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z2, Z2, K1
-	VPADDD       Z5, Z2, K1, Z2
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z2, Z2
-	VPORD        Z2, Z4, Z4
-	VMOVDQA64    Z4, Z2
-	VPSLLD       $0x10, Z3, Z4
-	VPSLLD       $0x10, Z11, Z5
-	VADDPS       Z5, Z4, Z4
-	VPSRLD       $0x10, Z4, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z4, Z4, K1
-	VPADDD       Z5, Z4, K1, Z4
-	VPSRLD       $0x10, Z4, Z4
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z11, Z5
-	VADDPS       Z5, Z3, Z3
-	VPSRLD       $0x10, Z3, Z5
-	VPBROADCASTD c32_1AVX512<>+0(SB), Z6
-	VPANDD       Z6, Z5, Z5
-	VPBROADCASTD c32_7fffAVX512<>+0(SB), Z6
-	VPADDD       Z6, Z5, Z5
-	VCMPPS       $0x07, Z3, Z3, K1
-	VPADDD       Z5, Z3, K1, Z3
-	VPBROADCASTD c32_ffff0000AVX512<>+0(SB), Z5
-	VPANDD       Z5, Z3, Z3
-	VPORD        Z3, Z4, Z4
-	VMOVDQA64    Z4, Z3
-
-past_combined:
-	VPADDW       Z0, Z0, Z4
-	VPADDW       Z1, Z1, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z2, Z2, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPADDW       Z3, Z3, Z5
-	VPMAXUW      Z5, Z4, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	KORTESTQ     K1, K1
-	JZ           past_settled
-	VPADDW       Z0, Z0, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z0, Z0
-	VPADDW       Z1, Z1, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z1, Z1
-	VPADDW       Z2, Z2, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z2, Z2
-	VPADDW       Z3, Z3, Z4
-	VPBROADCASTD c32_ff00ff00AVX512<>+0(SB), Z5
-	VPCMPUW      $0x06, Z5, Z4, K1
-	VPMOVM2W     K1, Z4
-	VPORD        Z4, Z3, Z3
-
-past_settled:
-	VMOVNTDQ Z0, (R11)(SI*1)
-	VMOVNTDQ Z1, 64(R11)(SI*1)
-	VMOVNTDQ Z2, 128(R11)(SI*1)
-	VMOVNTDQ Z3, 192(R11)(SI*1)
+	VMOVNTDQ Z0, (R10)(SI*1)
+	VMOVNTDQ Z1, 64(R10)(SI*1)
+	VMOVNTDQ Z2, 128(R10)(SI*1)
+	VMOVNTDQ Z3, 192(R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       past_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 past_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVNTDQ Z0, (R13)(SI*1)
 	VMOVNTDQ Z1, 64(R13)(SI*1)
 	VMOVNTDQ Z2, 128(R13)(SI*1)
 	VMOVNTDQ Z3, 192(R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      past_targets
 
 past_targets_done:
 	ADDQ $+256, SI
-	JMP  past
+	JMP  block
 
 tail:
-	MOVQ         DI, R8
-	SUBQ         SI, R8
+	MOVQ         DI, R11
+	SUBQ         SI, R11
 	JLE          done
 	MOVQ         $-1, R12
-	BZHIQ        R8, R12, R12
+	BZHIQ        R11, R12, R12
 	KMOVQ        R12, K1
-	VMOVDQU8.Z   (R9)(SI*1), K1, Z0
-	VMOVDQU8.Z   (R10)(SI*1), K1, Z1
+	VMOVDQU8.Z   (R8)(SI*1), K1, Z0
+	VMOVDQU8.Z   (R9)(SI*1), K1, Z1
 	VPSLLD       $0x10, Z0, Z2
 	VPSLLD       $0x10, Z1, Z3
 	VADDPS       Z3, Z2, Z2
@@ -39806,16 +29282,16 @@ tail_combined:
 	VPORD        Z1, Z0, Z0
 
 tail_settled:
-	VMOVDQU8 Z0, K1, (R11)(SI*1)
+	VMOVDQU8 Z0, K1, (R10)(SI*1)
 	TESTQ    CX, CX
 	JZ       tail_targets_done
-	MOVQ     AX, R8
+	MOVQ     AX, R11
 	MOVQ     CX, R12
 
 tail_targets:
-	MOVQ     (R8), R13
+	MOVQ     (R11), R13
 	VMOVDQU8 Z0, K1, (R13)(SI*1)
-	ADDQ     $0x18, R8
+	ADDQ     $0x18, R11
 	DECQ     R12
 	JNZ      tail_targets
 
@@ -39824,8 +29300,8 @@ tail_targets_done:
 	JMP  tail
 
 done:
-	MOVB  nt+48(FP), R8
-	TESTB R8, R8
+	MOVB  nt+48(FP), AL
+	TESTB AL, AL
 	JZ    return
 	SFENCE
 

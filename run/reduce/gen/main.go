@@ -242,10 +242,7 @@ func (g *gen) reduction(k kernel) {
 	dsts, nd := Load(Param("dsts"), GP64()), Load(Param("nd"), GP64())
 	srcs, ns := Load(Param("srcs"), GP64()), Load(Param("ns"), GP64())
 	at, end := Load(Param("from"), GP64()), Load(Param("to"), GP64())
-	nt, log, position := GP8(), GP64(), GP64()
-	if k.past() {
-		Load(Param("nt"), nt)
-	}
+	log, position := GP64(), GP64()
 	if k.logged {
 		Load(Param("log"), log)
 	}
@@ -364,50 +361,57 @@ func (g *gen) reduction(k kernel) {
 		join(acc, c)
 		Label(label + "_combined")
 	}
-	blocks := func(label string, nt bool) {
-		acc := several(k.unroll)
-		place := func(base reg.Register, i int) Mem { return Mem{Base: base, Index: at, Scale: 1, Disp: i * unit} }
-		left := GP64()
-		Label(label)
-		MOVQ(end, left)
-		SUBQ(at, left)
-		CMPQ(left, I32(size))
-		JL(LabelRef("tail"))
-		combine(label, acc,
-			func(v reg.VecVirtual, base reg.Register, i int) { g.load(place(base, i), v) },
-			func(v reg.VecVirtual, base reg.Register, i int) { k.step(g, v, place(base, i)) })
-		seal(label, acc, Mem{Base: at, Disp: size})
+	place := func(base reg.Register, i int) Mem { return Mem{Base: base, Index: at, Scale: 1, Disp: i * unit} }
+	stores := func(label string, acc []reg.VecVirtual, nt bool) {
 		for i, v := range acc {
 			g.store(v, place(d0, i), nt)
 		}
-		each(label+"_targets", dsts, nd, func(base reg.Register) {
+		each(label, dsts, nd, func(base reg.Register) {
 			for i, v := range acc {
 				g.store(v, place(base, i), nt)
 			}
 		})
+	}
+	// A kernel that takes one vector at a time needs nothing but the tail.
+	if k.unroll > 1 {
+		acc, left := several(k.unroll), GP64()
+		next := func() {
+			ADDQ(I32(size), at)
+			JMP(LabelRef("block"))
+		}
+		Label("block")
+		MOVQ(end, left)
+		SUBQ(at, left)
+		CMPQ(left, I32(size))
+		JL(LabelRef("tail"))
+		combine("block", acc,
+			func(v reg.VecVirtual, base reg.Register, i int) { g.load(place(base, i), v) },
+			func(v reg.VecVirtual, base reg.Register, i int) { k.step(g, v, place(base, i)) })
+		seal("block", acc, Mem{Base: at, Disp: size})
+		if k.past() {
+			past := Load(Param("nt"), GP8())
+			TESTB(past, past)
+			JNZ(LabelRef("past"))
+		}
+		stores("block_targets", acc, false)
 		done()
-		ADDQ(I32(size), at)
-		JMP(LabelRef(label))
-	}
-	if k.past() {
-		TESTB(nt, nt)
-		JNZ(LabelRef("past"))
-	}
-	blocks("block", false)
-	if k.past() {
-		blocks("past", true)
+		next()
+		if k.past() {
+			Label("past")
+			stores("past_targets", acc, true)
+			next()
+		}
 	}
 
 	Label("tail")
 	left := GP64()
 	MOVQ(end, left)
 	SUBQ(at, left)
-	place := func(base reg.Register) Mem { return Mem{Base: base, Index: at, Scale: 1} }
 	acc, b := g.packed(k.half), g.packed(k.half)
 	if g.wide {
 		JLE(LabelRef("done"))
 		mask, bits, next := K(), GP64(), GP64()
-		if k.logged {
+		if k.logged || k.unroll == 1 { // else less than a block is left
 			LEAQ(Mem{Base: at, Disp: unit}, next)
 			CMPQ(next, end)
 			CMOVQGT(end, next)
@@ -415,33 +419,33 @@ func (g *gen) reduction(k kernel) {
 			SUBQ(at, left)
 		}
 		MOVQ(I32(-1), bits)
-		BZHIQ(left, bits, bits) // left is below 256: the instruction reads eight bits of it
+		BZHIQ(left, bits, bits) // the instruction reads eight bits of it
 		KMOVQ(bits, mask)
 		combine("tail", []reg.VecVirtual{acc},
-			func(v reg.VecVirtual, base reg.Register, _ int) { VMOVDQU8_Z(place(base), mask, v) },
+			func(v reg.VecVirtual, base reg.Register, _ int) { VMOVDQU8_Z(place(base, 0), mask, v) },
 			func(v reg.VecVirtual, base reg.Register, _ int) {
-				VMOVDQU8_Z(place(base), mask, b)
+				VMOVDQU8_Z(place(base, 0), mask, b)
 				k.step(g, v, b)
 			})
 		seal("tail", []reg.VecVirtual{acc}, Mem{Base: next})
-		VMOVDQU8(acc, mask, place(d0))
-		each("tail_targets", dsts, nd, func(base reg.Register) { VMOVDQU8(acc, mask, place(base)) })
+		VMOVDQU8(acc, mask, place(d0, 0))
+		each("tail_targets", dsts, nd, func(base reg.Register) { VMOVDQU8(acc, mask, place(base, 0)) })
 	} else {
 		CMPQ(left, I32(unit))
 		JL(LabelRef("done"))
 		combine("tail", []reg.VecVirtual{acc},
-			func(v reg.VecVirtual, base reg.Register, _ int) { g.load(place(base), v) },
-			func(v reg.VecVirtual, base reg.Register, _ int) { k.step(g, v, place(base)) })
+			func(v reg.VecVirtual, base reg.Register, _ int) { g.load(place(base, 0), v) },
+			func(v reg.VecVirtual, base reg.Register, _ int) { k.step(g, v, place(base, 0)) })
 		seal("tail", []reg.VecVirtual{acc}, Mem{Base: at, Disp: unit})
-		g.store(acc, place(d0), false)
-		each("tail_targets", dsts, nd, func(base reg.Register) { g.store(acc, place(base), false) })
+		g.store(acc, place(d0, 0), false)
+		each("tail_targets", dsts, nd, func(base reg.Register) { g.store(acc, place(base, 0), false) })
 	}
 	done()
 	ADDQ(I32(unit), at)
 	JMP(LabelRef("tail"))
 	Label("done")
 	if k.past() {
-		Load(Param("nt"), nt)
+		nt := Load(Param("nt"), GP8())
 		TESTB(nt, nt)
 		JZ(LabelRef("return"))
 		SFENCE() // stores past the caches become visible in order with what follows
