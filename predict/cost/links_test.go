@@ -303,6 +303,39 @@ func TestReplayCountsTheWayIn(t *testing.T) {
 	}
 }
 
+// A call follows another once the busiest rank is done with its messages: the root of a direct broadcast with one to each rank, that of a
+// binomial tree with one a round; ranks that share a core once all are.
+func TestPeriod(t *testing.T) {
+	const n, post = 8, 3
+	for _, x := range []struct {
+		name  string
+		cores int
+		hosts []int
+		want  float64
+	}{
+		{"direct", 1, []int{0, 1, 2, 3, 4, 5, 6, 7}, (n - 1) * post}, {"binomial", 1, []int{0, 1, 2, 3, 4, 5, 6, 7}, 3 * post},
+		{"direct", 1, nil, 2 * (n - 1) * post}, {"binomial", 1, nil, 2 * (n - 1) * post},
+	} {
+		a, err := algo.Find(x.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Program(algo.Spec{Op: sched.Broadcast, Ranks: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		link := Link{Alpha: 50, Post: post}
+		l := &Links{Ranks: n, Cores: x.cores, Near: link, Far: link, Paces: []Pace{{1, 1e-12}}}
+		got, err := l.Replay(p, 0, x.hosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if us := got.Period.Microseconds(); us != x.want || got.Time < got.Period {
+			t.Errorf("%s on %v: one in %.1f us, want %.1f; it takes %v", x.name, x.hosts, us, x.want, got.Time)
+		}
+	}
+}
+
 // A buffer of one cache line is one chunk, and what is empty is not sent: of a
 // direct all-reduce, everybody sends to rank 0 and rank 0 to everybody. Programs
 // with scratch send all of their chunks.

@@ -80,6 +80,8 @@ type Replayed struct {
 	Chain unit.Time // the longest chain of messages and of what ranks do between them, and no less than a rank's work
 	Cores unit.Time // what the cores of the busiest host need for everything
 	Wire  unit.Time // what the way in or out of the busiest host needs
+
+	Period unit.Time // from one call to the next at least, if many follow one another: what the busiest rank does, or Cores, or Wire
 }
 
 // Limit names what bounds the time.
@@ -350,18 +352,19 @@ func (w *walk) end() []Replayed {
 	}
 	list := make([]Replayed, w.sizes/2)
 	for k := range list {
-		chain, bare, cores, wire := 0.0, 0.0, 0.0, 0.0
+		chain, bare, cores, wire, busy := 0.0, 0.0, 0.0, 0.0, 0.0
 		for r, threads := range w.thread {
 			for _, t := range threads {
 				chain, bare = max(chain, t[k]), max(bare, t[len(list)+k])
 			}
 			own := min(max(int(w.l.Own(w.on[w.host[r]])), 1), len(threads))
-			chain = max(chain, w.rank[r][k]/float64(own))
+			chain, busy = max(chain, w.rank[r][k]/float64(own)), max(busy, w.rank[r][k])
 		}
 		for h := range w.work {
 			cores, wire = max(cores, w.work[h][k]/w.l.Own(1)), max(wire, w.out[h][k], w.in[h][k])
 		}
-		list[k] = Replayed{Span(max(chain, cores, wire) + idle*min(bare, cores)), Span(chain), Span(cores), Span(wire)}
+		list[k] = Replayed{Time: Span(max(chain, cores, wire) + idle*min(bare, cores)), Chain: Span(chain), Cores: Span(cores), Wire: Span(wire),
+			Period: Span(max(busy, cores, wire))}
 	}
 	return list
 }

@@ -151,7 +151,7 @@ const (
 // differ by a factor of up to two, as it matters which ranks share a core; beside two busy
 // processes 2 to 8 ranks find 0 to 1500 us on the way and 0.2e-5 to 270e-5 us a byte
 // (2026-11-16). So doubtful figures do not count, but for the way between hosts, of which
-// none is usual. most is the number of ranks of the host that has most.
+// none is usual unless they are one machine. most is the number of ranks of the host that has most.
 func rough(l cost.Links, most int) cost.Links {
 	paces, usual := l.Paces, usual
 	if l.Hosts > 1 {
@@ -166,6 +166,9 @@ func rough(l cost.Links, most int) cost.Links {
 	}
 	if l.Doubtful {
 		l.Near, l.Far.Post, l.Far.Beta = usual.Near, usual.Far.Post, usual.Far.Beta
+		if l.Hosts > 1 { // no cable: what was measured is how long ranks waited for a core
+			l.Far.Alpha = usual.Far.Alpha
+		}
 	}
 	crowd := max(1, 1/l.Own(most))
 	l.Near, l.Far = coarse(l.Near, usual.Near, nearStep, crowd), coarse(l.Far, usual.Far, farStep, crowd)

@@ -62,6 +62,14 @@ func TestRoughLinks(t *testing.T) {
 	if again := rough(links, 2); again.Near != usual.Near || again.Far.Wire != got.Far.Wire {
 		t.Errorf("doubtful: %+v", again)
 	}
+	links.Hosts, links.Far.Alpha = 2, 25 // namespaces of one machine, as found beside other work (2026-11-19)
+	if near := rough(links, 2).Far; near.Alpha > 2*sameMachine.Alpha {
+		t.Errorf("hosts of one machine, doubtful: %+v", near)
+	}
+	links.Doubtful = false
+	if far := rough(links, 2).Far; far.Alpha < 10 {
+		t.Errorf("hosts of one machine, sure: %+v", far)
+	}
 	if twice := rough(got, 2); twice.Near != got.Near || twice.Far != got.Far || twice.Paces[2] != got.Paces[2] {
 		t.Errorf("%+v rounded again: %+v", got, twice)
 	}
