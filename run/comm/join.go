@@ -221,20 +221,6 @@ func (w *world) copies(ranks []int) error {
 	return nil
 }
 
-// Hosts are the hosts of the ranks, numbered from 0 as they come.
-func (c *Comm) Hosts() []int {
-	number, list := map[int]int{}, make([]int, c.Size())
-	for r, m := range c.group.Members {
-		h, known := number[c.world.hosts[m]]
-		if !known {
-			h = len(number)
-			number[c.world.hosts[m]] = h
-		}
-		list[r] = h
-	}
-	return list
-}
-
 // Local makes a world of n ranks that are goroutines of this process.
 func Local(n int) ([]*Comm, error) {
 	return LocalWith(n, Config{})

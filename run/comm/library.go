@@ -11,6 +11,7 @@ import (
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/collective/verify"
+	"github.com/weft-fabric/weft/model/unit"
 	"github.com/weft-fabric/weft/run/comm/choice"
 	"github.com/weft-fabric/weft/run/comm/internal/calls"
 	"github.com/weft-fabric/weft/run/comm/internal/chunks"
@@ -343,3 +344,5 @@ func (r *prepared) scriptOf(rank, depth int) (*script.Prepared, error) {
 	r.script.Script = r.own.script
 	return &r.script, r.own.err
 }
+
+func micros(us float64) unit.Time { return unit.Time(us * float64(unit.Microsecond)) }

@@ -93,16 +93,6 @@ func reached(l cost.Link) unit.Rate {
 	return unit.Rate(1e6 / max(l.Beta, l.Wire))
 }
 
-// tables are shared by the communicators of a shape.
-func (w *world) tables() *choice.Tables {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.choices == nil {
-		w.choices = choice.NewTables(w.links, w.ep.Can())
-	}
-	return w.choices
-}
-
 // goroutines are links between ranks of one process, as measured on a server of
 // 2023 with a core a rank: worlds of goroutines are made often, for tests above
 // all, and start at once.
@@ -136,8 +126,6 @@ func (c *Comm) Explain(w io.Writer) error {
 	}
 	return nil
 }
-
-func micros(us float64) unit.Time { return unit.Time(us * float64(unit.Microsecond)) }
 
 // Made is a program that was made for the links of certain ranks; see KeepMade.
 type Made = choice.Made

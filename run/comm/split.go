@@ -277,11 +277,6 @@ func (w *world) number() uint32 {
 	return 2 + uint32(w.all.Rank()) + (w.next.Add(1)-1)%(1<<31/size-2)*size
 }
 
-// abandon gives back a communicator that did not come about.
-func (c *Comm) abandon() {
-	_ = c.Close() // of those that it did not meet nobody waits for it
-}
-
 // Shrink makes a communicator of the ranks that are left, with the next epoch:
 // those that call Shrink, too, within a grace of two seconds (Grace) for ranks that
 // live but do not call it. It does not matter which ranks these are. One that calls
