@@ -468,11 +468,27 @@ func (r *reader) latent() error {
 		m.HeadDim = m.MLA.NoPE
 	}
 	m.MTP = c.number("num_nextn_predict_layers")
+	m.RoPEBase = c.ropeBase()
 	if m.Linear != nil {
 		m.QGate, m.QKNorm = c.flag("attn_output_gate", true), true
 		m.SharedGate = m.SharedFFN > 0
 	}
 	return nil
+}
+
+// ropeBase is the base of rotary positions, which newer files have in an object of its own. Where kinds of layers differ, it is that of
+// the layers that look at everything.
+func (c config) ropeBase() int {
+	var nested struct {
+		Theta float64 `json:"rope_theta"`
+		Full  struct {
+			Theta float64 `json:"rope_theta"`
+		} `json:"full_attention"`
+	}
+	_ = json.Unmarshal(c["rope_parameters"], &nested)
+	base := max(nested.Theta, nested.Full.Theta)
+	_ = json.Unmarshal(c["rope_theta"], &base)
+	return int(min(max(base, 0), 1<<40))
 }
 
 // windows is which layers look back over a window only.

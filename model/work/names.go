@@ -165,6 +165,25 @@ var rows = []row{
 	{"nano-8.86b", 32, 4096, 14336, 32, 0, 0, 131072, true, false, nil},
 }
 
+// ropeBases are rope_theta of the published config.json files, by what names begin with; the longest that fits counts.
+var ropeBases = map[string]int{
+	"llama3": 500000, "llama2": 10000, "llama-": 10000, "llama4": 500000, "codellama": 1000000, "tinyllama": 10000, "smollm3": 5000000,
+	"mistral-large": 1000000, "mistral-small": 100000000, "mixtral": 1000000, "grok-1": 10000, "dbrx": 500000, "qwen2.5": 1000000,
+	"qwen3-": 1000000, "qwen3-next": 10000000, "minimax-m2": 5000000, "deepseek": 10000, "kimi-k2": 50000, "gpt-oss": 150000,
+	"glm-4.5": 1000000, "gemma2": 10000, "gemma3": 1000000, "phi-4": 250000,
+}
+
+// ropeBase finds a model's base; 0 where none is published.
+func ropeBase(name string) int {
+	base, long := 0, 0
+	for start, b := range ropeBases {
+		if strings.HasPrefix(name, start) && len(start) > long {
+			base, long = b, len(start)
+		}
+	}
+	return base
+}
+
 // aliases are other spellings of catalogue names.
 var aliases = map[string]string{
 	"llama3.1-8b": "llama3-8b", "llama3.1-70b": "llama3-70b", "llama3.3-70b": "llama3-70b", "llama3-405b": "llama3.1-405b",
@@ -200,7 +219,7 @@ func Names() []string {
 // model fills in what a row leaves out: as many heads of keys and values as of queries, which share the hidden size.
 func (r row) model() *Model {
 	m := &Model{Name: r.name, Layers: r.layers, Hidden: r.hidden, FFN: r.ffn, Heads: r.heads, KVHeads: r.kv, HeadDim: r.dim, Vocab: r.vocab,
-		Gated: r.gated, Tied: r.tied}
+		Gated: r.gated, Tied: r.tied, RoPEBase: ropeBase(r.name)}
 	if m.KVHeads == 0 {
 		m.KVHeads = m.Heads
 	}

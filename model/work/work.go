@@ -38,6 +38,8 @@ type Model struct {
 	PostNorms bool `json:"post_norms,omitempty"` // four norms a layer rather than two
 	Positions int  `json:"positions,omitempty"`  // rows of a learned position table; 0 for rotary, ALiBi and the like
 
+	RoPEBase int `json:"rope_base,omitempty"` // of rotary positions' angles (rope_theta); 0 where it is not known or there are none
+
 	// Experts. Without them Experts is 0.
 	Experts   int `json:"experts,omitempty"`
 	TopK      int `json:"top_k,omitempty"`
@@ -116,7 +118,7 @@ func (m *Model) Check() error {
 		value int
 	}{{"ffn", m.FFN}, {"experts", m.Experts}, {"expert_ffn", m.ExpertFFN}, {"shared_ffn", m.SharedFFN}, {"dense_first", m.DenseFirst},
 		{"moe_every", m.MoEEvery},
-		{"window", m.Window}, {"mtp", m.MTP}, {"positions", m.Positions}} {
+		{"window", m.Window}, {"mtp", m.MTP}, {"positions", m.Positions}, {"rope_base", m.RoPEBase}} {
 		want(f.value >= 0 && f.value < 1<<31, "%s is %d; it must not be negative", f.name, f.value)
 	}
 	if m.KVHeads > 0 && m.Heads > 0 {

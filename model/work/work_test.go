@@ -299,3 +299,32 @@ func TestNullTextConfig(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
+
+// The base of rotary positions comes from a file in any of its spellings, and from the catalogue by the longest name that fits.
+func TestRopeBase(t *testing.T) {
+	const shape = `{"model_type":"llama","hidden_size":256,"num_hidden_layers":2,"num_attention_heads":4,"intermediate_size":512,"vocab_size":1000`
+	for more, want := range map[string]int{
+		`}`:                       0,
+		`,"rope_theta":500000.0}`: 500000,
+		`,"rope_theta":1e6}`:      1000000,
+		`,"rope_parameters":{"rope_theta":5000000,"rope_type":"default"}}`:                                 5000000,
+		`,"rope_parameters":{"full_attention":{"rope_theta":1e6},"sliding_attention":{"rope_theta":1e4}}}`: 1000000,
+	} {
+		m, err := FromHF("config.json", []byte(shape+more))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.RoPEBase != want {
+			t.Errorf("%s: base %d, want %d", more, m.RoPEBase, want)
+		}
+	}
+	for name, want := range map[string]int{"qwen3-8b": 1000000, "qwen3-next-80b-a3b": 10000000, "llama-65b": 10000, "llama3.2-1b": 500000, "gpt3-175b": 0} {
+		m, err := Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.RoPEBase != want {
+			t.Errorf("%s: base %d, want %d", name, m.RoPEBase, want)
+		}
+	}
+}

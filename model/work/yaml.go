@@ -28,6 +28,7 @@ type file struct {
 	QKNorm *bool  `yaml:"qk_norm"`
 	Both   *bool  `yaml:"both_ways"`
 	Pos    *int   `yaml:"positions"`
+	Base   *int   `yaml:"rope_base"`
 	E      *int   `yaml:"experts"`
 	K      *int   `yaml:"top_k"`
 	EFFN   *int   `yaml:"expert_ffn"`
@@ -79,7 +80,7 @@ func FromYAML(name string, data []byte) (*Model, error) {
 		m.Name = f.Name
 	}
 	for _, p := range []struct{ to, from *int }{{&m.Layers, f.Layers}, {&m.Hidden, f.Hidden}, {&m.Heads, f.Heads}, {&m.Vocab, f.Vocab},
-		{&m.Positions, f.Pos},
+		{&m.Positions, f.Pos}, {&m.RoPEBase, f.Base},
 		{&m.Experts, f.E}, {&m.TopK, f.K}, {&m.ExpertFFN, f.EFFN}, {&m.SharedFFN, f.SFFN}, {&m.DenseFirst, f.Dense}, {&m.MoEEvery, f.Every},
 		{&m.Window, f.Window}, {&m.Windowed, f.WinL}, {&m.MTP, f.MTP}} {
 		if p.from != nil {

@@ -40,9 +40,9 @@ func Emit(dialect string, m *work.Model, l Layout) (string, error) {
 		return "", err
 	}
 	if x := c.Model; x != nil && (x.Params().Total != m.Params().Total || x.Params().Active != m.Params().Active || dialect == "megatron" &&
-		x.Routing() != m.Routing() || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0) ||
+		(x.Routing() != m.Routing() || m.RoPEBase > 0 && x.RoPEBase != m.RoPEBase) || x.TrainFLOPs(l.Seq, work.Causal, 0) != m.TrainFLOPs(l.Seq, work.Causal, 0) ||
 		x.KVBytesPerToken(2) != m.KVBytesPerToken(2)) {
-		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows or routing",
+		return "", fmt.Errorf("%s files have no words for %s: what is written has %.6g parameters and not %.6g, or other windows, positions or routing",
 			dialect, m.Name, x.Params().Total, m.Params().Total)
 	}
 	back, err := c.Layout(m, l.GPUs(), g)

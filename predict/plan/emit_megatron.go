@@ -152,6 +152,7 @@ func (s *megatronScript) shape() {
 		s.put("max-position-embeddings", m.Positions)
 	} else {
 		s.put("position-embedding-type", "rope")
+		s.some("rotary-base", m.RoPEBase)
 		s.put("max-position-embeddings", s.l.Seq)
 	}
 	if !s.l.Dropout { // by itself Megatron drops a tenth

@@ -356,7 +356,23 @@ func (l Layout) checkExperts(m *work.Model, want func(ok bool, format string, ar
 	want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, "+
 		"and recompute of neither whole layers nor all experts")
 	want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
+	want(!l.Looped || m.Experts > 0, "experts=looped: %s has no experts", m.Name)
+	l.checkRecompute(m, want)
 	want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
+}
+
+// checkRecompute refuses modules that a model does not have: Megatron does for mla_up_proj and moe_act, and the others would do nothing.
+func (l Layout) checkRecompute(m *work.Model, want func(ok bool, format string, args ...any)) {
+	for _, module := range l.Recompute.Modules {
+		switch module {
+		case "moe", "moe_act":
+			want(m.Experts > 0, "recompute=%s: %s has no experts", module, m.Name)
+		case "shared_experts":
+			want(m.SharedFFN > 0, "recompute=%s: %s has no shared experts", module, m.Name)
+		case "mla_up_proj":
+			want(m.MLA != nil, "recompute=%s: %s has no latent attention", module, m.Name)
+		}
+	}
 }
 
 // Check reports why a layout cannot run a model, all reasons at once. gpus 0 means any number.

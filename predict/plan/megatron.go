@@ -648,6 +648,12 @@ func (a args) model(name string, c *Config) error {
 		}
 	}
 	m.MTP, _ = a.num("mtp-num-layers")
+	if a["position-embedding-type"] == "rope" {
+		m.RoPEBase = 10000
+		if n, ok := a.num("rotary-base"); ok {
+			m.RoPEBase = n
+		}
+	}
 	if err := m.Check(); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

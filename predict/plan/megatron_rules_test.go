@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -90,6 +91,30 @@ func TestMegatronAcceptsWhatIsEmitted(t *testing.T) {
 		}
 	}
 	t.Logf("emitted %v\nrefused %v", emitted, refused)
+}
+
+// The base of rotary positions is part of the model. A script without one has Megatron's own.
+func TestMegatronSaysTheRotaryBase(t *testing.T) {
+	l := layout(t, "dp=8,micro=1,batch=8,seq=2048", Megatron)
+	for name, base := range map[string]int{"llama3-8b": 500000, "qwen3-30b-a3b": 1000000, "deepseek-v3": 10000, "gpt3-13b": 0} {
+		script, err := Emit("megatron", named(t, name), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("--rotary-base %d\n", base); strings.Contains(script, want) != (base > 0) {
+			t.Errorf("%s: %q is missing, or not wanted:\n%s", name, want, script)
+		}
+		without := strings.ReplaceAll(script, fmt.Sprintf("    --rotary-base %d\n", base), "")
+		for text, want := range map[string]int{script: base, without: min(base, 10000)} {
+			c, err := ReadConfig("megatron", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Model.RoPEBase != want {
+				t.Errorf("%s: base %d is read, not %d", name, c.Model.RoPEBase, want)
+			}
+		}
+	}
 }
 
 // What Megatron has no words for is refused with the reason.

@@ -181,6 +181,7 @@ func nearestPoint(q Question) *Nearest {
 		if (l.ZeRO == 3) != (k.ZeRO == 3) {
 			d += .5
 		}
+		d += sent(l, k)
 		if math.IsNaN(p.Error) {
 			d += .2
 		}
@@ -209,6 +210,19 @@ func nearestPoint(q Question) *Nearest {
 		n.Remark = "the model is far off there: do not rely on this figure without a measurement of your own"
 	}
 	return n
+}
+
+// sent is how far apart the ways are by which tokens reach experts: which kernels carry them, and whether compute of another micro-batch
+// hides them. Hiding them made steps of some releases twice as long, which says nothing of steps that do not.
+func sent(l, k Layout) float64 {
+	d := 0.0
+	if l.EPOverlap != k.EPOverlap {
+		d++
+	}
+	if l.EP > 1 && k.EP > 1 && l.copiesOnce() != k.copiesOnce() {
+		d += .3
+	}
+	return d
 }
 
 // unlike says what about a question no measured step shares: its GPU's generation, its framework there, its type there, experts there.
