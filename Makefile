@@ -23,6 +23,7 @@
 # make plan-score  prints how well plans are predicted, in one place
 # make plan-parsers  shows emitted files to the frameworks' own parsers, whose sources are in WEFT_FRAMEWORKS
 # make plan-accuracy  fits the factors of plans to measured steps again and writes docs/reference/plan-accuracy.md; about a minute
+# make search-times  measures how long weft plan searches and writes docs/reference/tables/plan-search.md; two minutes
 # make serve-accuracy  predicts measured latencies of engines and writes docs/reference/serve-accuracy.md; about five minutes
 # make doctor-score  prints precision, recall and calibration of weft doctor on its labelled log bundles
 # make drift  a lab with real routers, and every fault that weft net check must name planted in it
@@ -214,6 +215,10 @@ doctor-score:
 plan-accuracy:
 	$(GO) test ./predict/plan -run Update -count=1 -update
 	$(GO) test ./predict/plan -run Outside -count=1 -update
+
+.PHONY: search-times
+search-times:
+	$(GO) test ./predict/plan -run SearchTimes -count=1 -v -timeout 30m -update
 
 .PHONY: serve-accuracy
 serve-accuracy:

@@ -88,7 +88,7 @@ and the model's error there.`,
 	fl.StringVar(&f.like, "like", "", "take the layout from a configuration `FILE` of a training framework")
 	fl.StringVar(&f.emit, "emit", "", "write the layout out for `FRAMEWORK`: deepspeed, megatron, torchtitan, accelerate")
 	fl.StringVar(&f.timeline, "timeline", "", "draw one step to `FILE`: .svg, or .json for Perfetto")
-	fl.StringVarP(&f.dir, "output", "o", "", "`DIR` for the report: HTML, SVG and JSON")
+	fl.StringVarP(&f.dir, "output", "o", "", "`DIR` for the report: HTML, SVG and JSON; or a name that ends in .html, for the page alone")
 	fl.BoolVar(&f.asJSON, "json", false, "print JSON")
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 	for name, values := range map[string][]string{"framework": {"megatron", "fsdp", "deepspeed"}, "why": {"step", "memory"},
@@ -654,8 +654,7 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	if a.GPUs < q.Machine.GPUs {
 		gpus = fmt.Sprintf("%d of %d", a.GPUs, q.Machine.GPUs)
 	}
-	line("machine", "%s %s of %s: %d per host, %d per fast domain, %.0f GB/s of NIC each",
-		gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, q.Machine.NIC/1e9)
+	line("machine", "%s %s of %s: %d per host, %d per fast domain, %s", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, nicOf(q))
 	line("layout", "%s", a.LayoutText)
 	line("step", "%.4g s, %.4g tokens/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%",
 		a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)

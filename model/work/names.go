@@ -191,7 +191,8 @@ var aliases = map[string]string{
 	"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3", "bloom": "bloom-176b", "bloom-175b": "bloom-176b",
 	"mistral-large-2": "mistral-large", "mixtral": "mixtral-8x7b",
 	"qwen3-30b": "qwen3-30b-a3b", "qwen3-235b": "qwen3-235b-a22b", "llama-7b": "llama2-7b", "llama-13b": "llama2-13b", "grok1-314b": "grok-1",
-	"glm-4.6":        "glm-4.5",
+	"glm-4.6":      "glm-4.5",
+	"minimax-m2.5": "minimax-m2", "kimi-k2-thinking": "kimi-k2", "kimi-k2.5": "kimi-k2",
 	"nemotron-4-15b": "nemotron4-15b", "nemotron-4-340b": "nemotron4-340b",
 	"gpt-145.6b": "megatron-145b", "megatron-22b": "gpt-22b", "megatron-175b": "gpt3-175b", "megatron-530b": "gpt-530b",
 	"megatron-1t": "gpt-1t", "mt-nlg-530b": "gpt-530b", "turing-nlg-530b": "gpt-530b",
@@ -260,16 +261,34 @@ func Named(name string) (*Model, error) {
 			return &Model{Name: n, CNN: &c}, nil
 		}
 	}
+	for start, layers := range unmodelled {
+		if strings.HasPrefix(asked, plain(start)) {
+			return nil, fmt.Errorf("%s has %s, which are not modelled", name, layers)
+		}
+	}
 	return nil, fmt.Errorf("no model %q in the catalogue; nearest: %s. A config.json of Hugging Face or a YAML file describes any other",
 		name, strings.Join(nearest(asked, plain), ", "))
 }
 
-// nearest lists the four names with the least edits.
+// unmodelled are well-known models that are no transformers as weft has them, and why.
+var unmodelled = map[string]string{
+	"nemotron-h": stateSpace, "nemotron-nano": stateSpace, "nemotron-3-nano": stateSpace, "nemotron-3-super": stateSpace,
+	"nemotron-3-ultra": stateSpace, "jamba": stateSpace, "falcon-h1": stateSpace, "mamba": stateSpace,
+	"llama-3.3-nemotron-super": "layers of different shapes", "llama-3.1-nemotron-ultra": "layers of different shapes",
+	"kimi-linear": "linear attention of another kind", "minimax-text-01": "linear attention of another kind",
+}
+
+const stateSpace = "state-space layers"
+
+// nearest lists four names: those that begin with what was asked first, then those with the least edits.
 func nearest(asked string, plain func(string) string) []string {
 	names := Names()
 	far := map[string]int{}
 	for _, n := range names {
 		far[n] = spell.Distance(asked, plain(n), 80)
+		if asked != "" && strings.HasPrefix(plain(n), asked) {
+			far[n] -= 80
+		}
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return far[a] - far[b] })
 	return names[:min(4, len(names))]

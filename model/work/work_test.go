@@ -302,7 +302,8 @@ func TestNullTextConfig(t *testing.T) {
 
 // The base of rotary positions comes from a file in any of its spellings, and from the catalogue by the longest name that fits.
 func TestRopeBase(t *testing.T) {
-	const shape = `{"model_type":"llama","hidden_size":256,"num_hidden_layers":2,"num_attention_heads":4,"intermediate_size":512,"vocab_size":1000`
+	const shape = `{"model_type":"llama","hidden_size":256,"num_hidden_layers":2,"num_attention_heads":4,"intermediate_size":512,` +
+		`"vocab_size":1000`
 	for more, want := range map[string]int{
 		`}`:                       0,
 		`,"rope_theta":500000.0}`: 500000,
@@ -318,13 +319,31 @@ func TestRopeBase(t *testing.T) {
 			t.Errorf("%s: base %d, want %d", more, m.RoPEBase, want)
 		}
 	}
-	for name, want := range map[string]int{"qwen3-8b": 1000000, "qwen3-next-80b-a3b": 10000000, "llama-65b": 10000, "llama3.2-1b": 500000, "gpt3-175b": 0} {
+	for name, want := range map[string]int{"qwen3-8b": 1000000, "qwen3-next-80b-a3b": 10000000, "llama-65b": 10000, "llama3.2-1b": 500000,
+		"gpt3-175b": 0} {
 		m, err := Named(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m.RoPEBase != want {
 			t.Errorf("%s: base %d, want %d", name, m.RoPEBase, want)
+		}
+	}
+}
+
+// A word that begins names finds those first, and models that cannot be planned are told from those that are not known.
+func TestUnknownNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"llama":                    "nearest: llama-33b, llama-65b, llama2-7b, llama3-8b",
+		"qwen3-30":                 "nearest: qwen3-30b-a3b",
+		"nvidia/Nemotron-3-Nano":   "state-space layers, which are not modelled",
+		"Nemotron-H-56B":           "state-space layers",
+		"lama3-8b":                 "nearest: llama3-8b",
+		"nemotron5":                "nearest: nemotron",
+		"llama-3.3-nemotron-super": "layers of different shapes",
+	} {
+		if _, err := Named(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", name, err, want)
 		}
 	}
 }

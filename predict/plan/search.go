@@ -177,6 +177,13 @@ type branch struct {
 	least float64
 	chain float64 // of one micro-batch through all layers
 	first float64 // least, before anything was learnt of a family
+	grids []place // of a family that was walked
+}
+
+// place is a number of data ranks and stages, and the least that layouts there take, as far as walks have learnt.
+type place struct {
+	dp, pp int
+	least  float64
 }
 
 // roots prices a layer in every family, and gives families.
@@ -196,7 +203,7 @@ func (s *searcher) roots() (out []*branch) {
 		// Whatever data ranks and stages there are, they share the work of a batch.
 		chain := p.chain(s.factor)
 		least := float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus)
-		out = append(out, &branch{l, p.times, least, chain, least})
+		out = append(out, &branch{l: l, times: p.times, least: least, chain: chain, first: least})
 	})
 	return out
 }
@@ -211,7 +218,7 @@ func (s *searcher) walk(families []*branch) {
 			return
 		}
 		s.open = math.Inf(1)
-		s.family(*x)
+		s.family(x)
 		x.least = max(x.least, s.open)
 	}
 }
@@ -236,7 +243,7 @@ func (s *searcher) begin(families []*branch) {
 	}
 	s.w.Schedules = w
 	for _, x := range families { // what was learnt of them does not hold for the others
-		x.least = x.first
+		x.least, x.grids = x.first, nil
 	}
 }
 
@@ -274,26 +281,29 @@ func (s *searcher) feasible(l Layout) bool {
 	return ok
 }
 
-// family looks at the grids of a family, those that can be fastest first.
-func (s *searcher) family(x branch) {
-	var grids []branch
-	s.grids(x.l, func(l Layout) {
-		if least := float64(l.MicroBatches()) * x.chain / float64(l.PP); least <= s.wide() {
-			grids = append(grids, branch{l: l, times: x.times, least: least, chain: x.chain})
-		} else {
-			s.out.Bounded++
-			s.open = min(s.open, least)
-		}
-	})
-	sort.SliceStable(grids, func(i, j int) bool { return grids[i].least < grids[j].least })
+// family looks at the grids of a family, those that can be fastest first. What it learns of a grid is its bound in the next walk.
+func (s *searcher) family(x *branch) {
+	if x.grids == nil {
+		s.grids(x.l, func(l Layout) {
+			x.grids = append(x.grids, place{l.DP, l.PP, float64(l.MicroBatches()) * x.chain / float64(l.PP)})
+		})
+	}
+	slices.SortStableFunc(x.grids, func(a, b place) int { return cmp.Compare(a.least, b.least) })
 	k := &kin{times: x.times, again: make([]kept, len(s.again))}
-	for i, g := range grids {
+	for i := range x.grids {
+		g := &x.grids[i]
 		if g.least > s.wide() || s.stopped() {
-			s.out.Bounded += len(grids) - i
+			s.out.Bounded += len(x.grids) - i
 			s.open = min(s.open, g.least)
 			return
 		}
-		s.grid(g, k)
+		others := s.open
+		s.open = math.Inf(1)
+		l := x.l
+		l.DP, l.PP = g.dp, g.pp
+		s.grid(l, k)
+		g.least = max(g.least, s.open)
+		s.open = min(others, s.open)
 	}
 }
 
@@ -329,10 +339,10 @@ func (k *kin) of(set int, p *pricer, factor float64) *kept {
 }
 
 // grid prices the leaves of a grid, those that can be fastest first.
-func (s *searcher) grid(g branch, k *kin) {
+func (s *searcher) grid(l Layout, k *kin) {
 	all := s.leaves[:0]
 	k.sends = nil
-	s.sharings(g.l, func(l Layout) { all = s.state(l, k, all) })
+	s.sharings(l, func(l Layout) { all = s.state(l, k, all) })
 	sort.SliceStable(all, func(i, j int) bool { return all[i].least < all[j].least })
 	for i, x := range all {
 		if x.least > s.wide() {

@@ -12,7 +12,7 @@ import (
 
 // searched is a cluster of H100. InfiniBand's three tiers end at 65,536 GPUs; beyond, the Ethernet switches of an example have ports
 // enough.
-func searched(b *testing.B, gpus int) *Machine {
+func searched(b testing.TB, gpus int) *Machine {
 	if gpus <= 65536 {
 		return clusterOf(b, "H100", gpus, 400)
 	}

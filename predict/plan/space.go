@@ -25,6 +25,7 @@ type space struct {
 
 	again []work.Recompute
 	ranks map[int][]int // data ranks by micro-batch
+	ends  []bool        // which numbers of layers at both ends of a split were met, used again
 }
 
 func newSpace(m *work.Model, mc *Machine, f Framework, w Wish) *space {
@@ -320,7 +321,12 @@ func (s *space) splits(l Layout, most int, do func(l Layout, counts []int)) {
 		limit = min(limit, (layers+1)/(n-2)+2)
 	}
 	// Chunks between the ends are as even as can be, so what both ends hold tells splits apart.
-	known := make([]bool, (layers+1)*(layers+1))
+	known := s.ends
+	if known == nil {
+		known = make([]bool, (layers+1)*(layers+1))
+		s.ends = known
+	}
+	clear(known)
 	var counts []int
 	for last := 0; last <= limit && (layers+last)/n*between <= most; last++ {
 		for first := 0; first <= limit && (layers+last+first)/n*between <= most; first++ {
