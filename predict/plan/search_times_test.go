@@ -49,7 +49,7 @@ processor, with %s/%s and %s. Wanted: at most 5 seconds.
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "\n%d of %d searches take longer than that. Where a model has experts, the sizes of groups that share them multiply the layouts.\n",
+	fmt.Fprintf(&b, "\n%d of %d searches take longer. With experts, the sizes of groups that share them multiply the layouts.\n",
 		late, 6*len(sizes))
 	if err := os.WriteFile("../../docs/reference/tables/plan-search.md", []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
