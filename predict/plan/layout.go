@@ -351,14 +351,19 @@ func (l Layout) checkExperts(m *work.Model, want func(ok bool, format string, ar
 		want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
 	}
 	want(!l.copiesOnce() || l.EP > 1, "dispatcher %s needs ep above 1", l.Sender)
-	want(!l.Fused || m.Experts > 0 && l.Dtype == "mxfp8", "experts=fused needs a model with experts, and dtype mxfp8")
 	want(l.Imbalance <= 1 || m.Experts > 0, "imbalance %g: %s has no experts", l.Imbalance, m.Name)
 	want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, "+
 		"and recompute of neither whole layers nor all experts")
 	want(l.ETP <= l.TP || l.EP > 1 || m.Experts == 0, "etp %d is above tp %d", l.ETP, l.TP)
-	want(!l.Looped || m.Experts > 0, "experts=looped: %s has no experts", m.Name)
+	l.checkProducts(m, want)
 	l.checkRecompute(m, want)
 	want(m.Experts == 0 || m.ExpertFFN%l.ETP == 0, "etp %d does not divide the experts' width %d", l.ETP, m.ExpertFFN)
+}
+
+// checkProducts refuses ways to multiply experts' matrices that a model or a type does not have.
+func (l Layout) checkProducts(m *work.Model, want func(ok bool, format string, args ...any)) {
+	want(!l.Fused || m.Experts > 0 && l.Dtype == "mxfp8", "experts=fused needs a model with experts, and dtype mxfp8")
+	want(!l.Looped || m.Experts > 0, "experts=looped: %s has no experts", m.Name)
 }
 
 // checkRecompute refuses modules that a model does not have: Megatron does for mla_up_proj and moe_act, and the others would do nothing.

@@ -211,3 +211,20 @@ func TestWhatDoesNotFitMissesByLittle(t *testing.T) {
 		t.Errorf("%s needs %.0f GB", found.Over.Layout, found.Over.Peak/1e9)
 	}
 }
+
+// What a model does not have cannot be computed again, nor its experts' products be ordered.
+func TestModulesThatAModelLacks(t *testing.T) {
+	for _, x := range []struct{ model, layout, want string }{
+		{"llama3-8b", "recompute=mla_up_proj", "no latent attention"},
+		{"llama3-8b", "recompute=layernorm+moe_act", "no experts"},
+		{"llama3-8b", "experts=looped", "no experts"},
+		{"qwen3-30b-a3b", "recompute=shared_experts", "no shared experts"},
+		{"qwen3-30b-a3b", "recompute=moe_act", ""},
+		{"deepseek-v3", "recompute=mla_up_proj+shared_experts", ""},
+	} {
+		err := layout(t, "dp=8,micro=1,batch=8,seq=4096,"+x.layout, Megatron).Check(named(t, x.model), 0)
+		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s, %s: %v; want %q", x.model, x.layout, err, x.want)
+		}
+	}
+}
