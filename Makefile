@@ -15,7 +15,7 @@
 # make dist   a release in dist/: static binaries for Linux, others for macOS, an image, man pages, completions, SBOM, wheel, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/reference/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: predict/sim/peer_test.go)
 # make sim-table  processor time and peak memory of weft sim collective, by operation, fault and size, into docs/reference/tables/sim-scale.md; GPUS=1024 measures one size; minutes
-# make synth-shares  what synthesised programs reach of their bounds, into docs/reference/tables/synthesis-shares.md; a quarter of an hour
+# make synth-shares  what synthesised programs reach of their bounds, into docs/reference/tables/synthesis-shares.md; half an hour
 # make bench-hosts  collectives over hosts made of namespaces beside Open MPI and Gloo, on one and two rails, and the simulator's word on them (LAYOUTS, SIZES); as root, about fifteen minutes
 # make bench-canonical  what sums in the canonical order cost, in shared memory, over tcp and over hosts made of namespaces; as root, about five minutes
 # make bench-busy  collectives under a quota, beside busy processes and with more ranks than processors, beside Open MPI and Gloo: medians and 99th percentiles; as root, about six minutes

@@ -2,11 +2,12 @@ package sim
 
 import (
 	"fmt"
-	"github.com/weft-fabric/weft/internal/bounded"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 	"github.com/weft-fabric/weft/model/unit"
@@ -135,16 +136,18 @@ func TestAutoSimulatesFew(t *testing.T) {
 		set  map[string]int
 		n    int
 		op   sched.Collective
+		fail []string
 		most int64 // actions
 	}{
-		{"gb200-su", nil, 144, sched.AllReduce, 1_000_000},
-		{"rail", map[string]int{"hosts": sending}, 8 * sending, sched.Broadcast, 1_000_000},
-		{"rail", map[string]int{"hosts": gathering}, 8 * gathering, sched.Gather, 1_000_000},
-		{"rail", map[string]int{"hosts": 32}, 256, sched.ReduceScatter, 500_000},
+		{"gb200-su", nil, 144, sched.AllReduce, nil, 1_000_000},
+		{"rail", map[string]int{"hosts": sending}, 8 * sending, sched.Broadcast, nil, 1_000_000},
+		{"rail", map[string]int{"hosts": gathering}, 8 * gathering, sched.Gather, nil, 1_000_000},
+		{"rail", map[string]int{"hosts": 32}, 256, sched.ReduceScatter, nil, 500_000},
+		{"rail", map[string]int{"hosts": 1024}, 8192, sched.AllGather, []string{"n5:nic2"}, 100_000}, // the ring between hosts is late
 	} {
-		t.Run(fmt.Sprint(c.name, c.n, c.op), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.name, c.n, c.op, c.fail), func(t *testing.T) {
 			g := preset(t, c.name, c.set)
-			o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
+			o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Fail: c.fail}
 			best, err := Best(g, c.op, c.n, unit.GiB, o, Wish{})
 			if err != nil {
 				t.Fatal(err)
@@ -155,4 +158,57 @@ func TestAutoSimulatesFew(t *testing.T) {
 			t.Logf("%d actions for %s in %s", best.Actions, best.Algo, best.Result.Time)
 		})
 	}
+}
+
+// TestNoTimeIsBelowThatOfKinds: whatever is slow or dead, a program takes at least what its kinds of ranks take with the best ways that
+// any of them has, and with many steps little more. The times compared are those of the unfolded simulator.
+func TestNoTimeIsBelowThatOfKinds(t *testing.T) {
+	graphs := orbitGraphs(t)
+	rnd := rand.New(rand.NewPCG(11, 3))
+	near, some := 0, 0
+	for range bounded.Times(150, 3000) {
+		c, ok := drawFaults(rnd, graphs)
+		if !ok {
+			continue
+		}
+		if rnd.IntN(2) == 0 {
+			c.o.Fail, c.o.Slow = nil, nil
+		}
+		j, err := c.job.placed(c.g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		net, err := networkOf(c.g, c.o)
+		if err != nil {
+			continue // no path is left
+		}
+		w, err := newWorld(net, []Job{j}, net.o)
+		if err != nil {
+			continue
+		}
+		k := w.kinds(1 << 60)
+		if k == nil {
+			continue
+		}
+		if err := k.run(); err != nil {
+			t.Fatal(err)
+		}
+		plain := c.o
+		plain.Unfolded = true
+		want, err := Run(c.g, []Job{c.job}, plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some++
+		if least := k.runs[0].end; least > want.Time {
+			t.Fatalf("%s of %s on %d ranks of %s takes %s, its kinds %s: %+v", c.job.Program.Name, c.job.Size, c.job.Program.Ranks, c.g.Name, want.Time,
+				least, c.o)
+		} else if float64(least) > 0.9*float64(want.Time) {
+			near++
+		}
+	}
+	if some < 10 || near < some/10 {
+		t.Errorf("of %d programs with kinds of ranks %d take little more than their kinds", some, near)
+	}
+	t.Logf("%d of %d take at most a ninth more than their kinds", near, some)
 }

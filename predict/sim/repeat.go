@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -89,6 +90,9 @@ func (n *network) repeated(j Job, c *counterparts, bad badParts) (*Result, error
 	w, err := newWorld(net, []Job{j}, net.o)
 	if err != nil || w.sym == nil {
 		return nil, err
+	}
+	if slow, err := w.tooSlow(net.o.Deadline); slow || err != nil {
+		return nil, cmp.Or(err, ErrLate)
 	}
 	err = w.run()
 	n.work += w.actions - w.folded

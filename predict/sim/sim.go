@@ -45,6 +45,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -251,6 +252,9 @@ func (n *network) runExactly(jobs []Job, deadline unit.Time) (*Result, error) {
 	}
 	if parts := w.apart(); len(parts) > 1 {
 		return n.runApart(jobs, parts, deadline)
+	}
+	if slow, err := w.tooSlow(deadline); slow || err != nil {
+		return nil, cmp.Or(err, ErrLate)
 	}
 	if r, err := w.short(jobs, deadline); r != nil || err != nil {
 		return r, err
