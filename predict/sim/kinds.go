@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"errors"
-
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/unit"
 )
@@ -28,65 +26,75 @@ type kindWay struct {
 	latency unit.Time
 }
 
-// tooSlow reports whether a job takes longer than a deadline even with the best that each kind of its ranks has.
-func (w *world) tooSlow(deadline unit.Time) (bool, error) {
+// inTime is ErrLate if a job takes longer than a deadline even with the best that each kind of its ranks has.
+func (w *world) inTime(deadline unit.Time) error {
 	if deadline == 0 {
-		return false, nil
+		return nil
 	}
 	k := w.kinds(deadline)
 	if k == nil {
-		return false, nil
+		return nil
 	}
 	err := k.run()
 	w.net.work += k.actions - k.folded
-	if errors.Is(err, ErrLate) {
-		return !w.o.stopped(&w.looks, 1<<12), nil
-	}
-	return false, err
+	return err
+}
+
+// canHaveKinds reports whether ranks may be of a kind, and depend on each other alone.
+func (w *world) canHaveKinds() bool {
+	r := w.runs[0]
+	return len(w.runs) == 1 && r.job.Program.Switches == 0 && r.again == nil && w.known && w.o.Processors == nil && !w.o.plain()
 }
 
 // kinds is the world with one rank of each kind; nil where ranks have none, or where they are all there is.
 func (w *world) kinds(deadline unit.Time) *world {
 	r := w.runs[0]
-	p := r.job.Program
-	if len(w.runs) > 1 || p.Switches > 0 || r.again != nil || !w.known || w.o.Processors != nil || w.o.plain() {
+	if !w.canHaveKinds() {
 		return nil
 	}
-	base, swaps := w.net.base(r.code, p)
+	base, swaps := w.net.base(r.code, r.job.Program)
 	if base == 0 || base >= r.period {
 		return nil
 	}
-	ways, lame := w.best(r, base, swaps)
-	o := w.o
-	o.Trace, o.Progress, o.Deadline = 0, nil, deadline
-	k := &world{o: o, net: w.net, keys: map[connKey]int32{}, known: true, ended: 0}
-	k.fold.on = !o.Unfolded
-	q := &run{job: r.job, code: r.code, world: r.world, period: base, swaps: swaps, channels: r.channels, waits: r.waits, chunk: r.chunk,
-		left: int(base)}
-	k.runs = []*run{q}
-	none := peer{-1, -1}
-	for i := range base {
-		k.machines = append(k.machines, r.code.Machine(sched.Rank(i)))
-		k.ranks, k.runOf, k.lame = append(k.ranks, sched.Rank(i)), append(k.runOf, 0), append(k.lame, lame[i])
-		for c := range r.channels {
-			k.threads = append(k.threads, thread{machine: i, channel: c, in: -1, out: -1, lastIn: none, lastOut: none})
-		}
-	}
-	q.machines = k.machines
+	k := w.one(base, swaps, deadline)
+	ways := w.quickest(base, swaps)
+	q := k.runs[0]
 	limit := k.resource(noWire, maxRate)
 	if !r.code.Sends(int(base), func(from, to sched.Rank, channel int32) bool {
 		key := kindKey{int32(from), apart(int32(from), int32(to), r.world, swaps), channel}
 		way, known := ways[key]
-		if at := (connKey{key.from*r.channels + channel, key.delta}); known {
-			k.join(q, at, way, limit)
+		if known {
+			k.join(q, connKey{key.from*r.channels + channel, key.delta}, way, limit)
 		}
 		return known
 	}) {
 		return nil
 	}
-	k.events.push(r.job.Start+o.Costs.Launch, begins, 0, 0)
+	k.events.push(r.job.Start+k.o.Costs.Launch, begins, 0, 0)
 	k.pending = 1
-	k.trace.init(k)
+	return k
+}
+
+// one is a world with one rank of each kind and no connections. Its GPU is the fastest of the kind.
+func (w *world) one(base int32, swaps bool, deadline unit.Time) *world {
+	r := w.runs[0]
+	o := w.o
+	o.Trace, o.Progress, o.Deadline = 0, nil, deadline
+	k := &world{o: o, net: w.net, keys: map[connKey]int32{}, known: true, lame: make([]float64, base), runOf: make([]int32, base)}
+	k.fold.on = !o.Unfolded
+	for i, f := range w.lame {
+		kind := int32(w.ranks[i]) % base
+		k.lame[kind] = max(k.lame[kind], f)
+	}
+	none := peer{-1, -1}
+	for i := range base {
+		k.machines, k.ranks = append(k.machines, r.code.Machine(sched.Rank(i))), append(k.ranks, sched.Rank(i))
+		for c := range r.channels {
+			k.threads = append(k.threads, thread{machine: i, channel: c, in: -1, out: -1, lastIn: none, lastOut: none})
+		}
+	}
+	k.runs = []*run{{job: r.job, code: r.code, machines: k.machines, world: r.world, period: base, swaps: swaps, channels: r.channels,
+		waits: r.waits, chunk: r.chunk, left: int(base)}}
 	return k
 }
 
@@ -103,13 +111,9 @@ func (w *world) join(r *run, at connKey, way kindWay, limit int32) {
 	w.threadOf = append(w.threadOf, at.from)
 }
 
-// best finds the best of every kind: of its connections by where they lead, and of its GPUs.
-func (w *world) best(r *run, base int32, swaps bool) (map[kindKey]kindWay, []float64) {
-	lame := make([]float64, base)
-	for i, f := range w.lame {
-		k := int32(w.ranks[i]) % base
-		lame[k] = max(lame[k], f)
-	}
+// quickest finds the best of the connections of each kind.
+func (w *world) quickest(base int32, swaps bool) map[kindKey]kindWay {
+	r := w.runs[0]
 	ways := map[kindKey]kindWay{}
 	for at, id := range w.keys {
 		t := &w.threads[at.from]
@@ -121,7 +125,7 @@ func (w *world) best(r *run, base int32, swaps bool) (map[kindKey]kindWay, []flo
 		}
 		ways[key] = kindWay{rate, latency}
 	}
-	return ways, lame
+	return ways
 }
 
 // alone is the rate of a connection that nobody else disturbs.

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -91,8 +90,8 @@ func (n *network) repeated(j Job, c *counterparts, bad badParts) (*Result, error
 	if err != nil || w.sym == nil {
 		return nil, err
 	}
-	if slow, err := w.tooSlow(net.o.Deadline); slow || err != nil {
-		return nil, cmp.Or(err, ErrLate)
+	if err := w.inTime(net.o.Deadline); err != nil {
+		return nil, err
 	}
 	err = w.run()
 	n.work += w.actions - w.folded

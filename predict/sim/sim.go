@@ -45,7 +45,6 @@
 package sim
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
@@ -253,8 +252,8 @@ func (n *network) runExactly(jobs []Job, deadline unit.Time) (*Result, error) {
 	if parts := w.apart(); len(parts) > 1 {
 		return n.runApart(jobs, parts, deadline)
 	}
-	if slow, err := w.tooSlow(deadline); slow || err != nil {
-		return nil, cmp.Or(err, ErrLate)
+	if err := w.inTime(deadline); err != nil {
+		return nil, err
 	}
 	if r, err := w.short(jobs, deadline); r != nil || err != nil {
 		return r, err
