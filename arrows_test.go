@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
 )
 
 const module = "github.com/weft-fabric/weft/"
@@ -216,7 +217,7 @@ func TestAreasSayWhatTheyImport(t *testing.T) {
 // Pure packages read no file, no clock and no network and start no goroutine. Vocabularies use the standard library and
 // one another alone; engines may use libraries of the field.
 var (
-	vocabularies = []string{"model/unit", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo",
+	vocabularies = []string{"model/unit", "model/sets", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo",
 		"collective/msccl", "view/draw", "view/scene", "view/kit"}
 	shell = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/deliver", "observe/watch/load",
 		"observe/watch/drill"} // around package watch: disk, network, processes

@@ -1,6 +1,10 @@
 package synth
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weft-fabric/weft/model/sets"
+)
 
 // mirror finds for every edge the one that carries as much the other way; it gives
 // nil where some edge has none. Nodes are their own mirrors, but for a part that is
@@ -115,13 +119,13 @@ func (n *Net) alike() (nodes, edges []int) {
 // to the other. What is best for the network is then best with alike values for them,
 // as the mean over all renumberings shows. Alike nodes that were not found to be so
 // only make work. Ranks of different weights, if there are any, are not alike.
-func (n *Net) orbits(weight []int64) (nodes, edges []int) {
+func (n *Net) orbits(weight []int64) (nodes, edges sets.Sets[int]) {
 	in, out := n.sides()
 	at := make(map[[2]int]int, len(n.Edges))
 	for i, e := range n.Edges {
 		at[[2]int{e.From, e.To}] = i
 	}
-	nodes, edges = sequence(n.Nodes()), sequence(len(n.Edges))
+	nodes, edges = sets.New[int](n.Nodes()), sets.New[int](len(n.Edges))
 	colour := n.plainColours()
 	for r, w := range weight {
 		colour[r] = scramble(uint64(w) + 2)
@@ -134,7 +138,7 @@ func (n *Net) orbits(weight []int64) (nodes, edges []int) {
 			first[c] = v
 			continue
 		}
-		if firstOf(nodes, u) == firstOf(nodes, v) {
+		if nodes.Find(u) == nodes.Find(v) {
 			continue
 		}
 		to := n.renumbering(colour, u, v, in, out, at)
@@ -142,36 +146,15 @@ func (n *Net) orbits(weight []int64) (nodes, edges []int) {
 			continue
 		}
 		for x, y := range to {
-			unite(nodes, x, y)
+			nodes.Join(x, y)
 		}
 		for i, e := range n.Edges {
-			unite(edges, i, at[[2]int{to[e.From], to[e.To]}])
+			edges.Join(i, at[[2]int{to[e.From], to[e.To]}])
 		}
 	}
-	flatten(nodes)
-	flatten(edges)
+	nodes.Flatten()
+	edges.Flatten()
 	return nodes, edges
-}
-
-// flatten makes everyone name the first member of his set.
-func flatten(sets []int) {
-	for v := range sets {
-		sets[v] = firstOf(sets, v)
-	}
-}
-
-// firstOf finds the first member of the set that v is in, in a forest of sets where everyone names an earlier member.
-func firstOf(sets []int, v int) int {
-	for sets[v] != v {
-		sets[v] = sets[sets[v]]
-		v = sets[v]
-	}
-	return v
-}
-
-func unite(sets []int, a, b int) {
-	a, b = firstOf(sets, a), firstOf(sets, b)
-	sets[max(a, b)] = min(a, b)
 }
 
 // kept is a renumbering if it keeps all links, as wide as they are, and nil if it does not.

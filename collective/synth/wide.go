@@ -3,6 +3,7 @@ package synth
 import (
 	"fmt"
 	"github.com/weft-fabric/weft/model/heap"
+	"github.com/weft-fabric/weft/model/sets"
 	"math"
 	"math/big"
 	"slices"
@@ -37,9 +38,9 @@ func (t rotation) of(rank, times int) int {
 // turns are the rotations of a network that go together: the next one is inside a step of the one before.
 type turns struct {
 	list   []rotation
-	period int   // ranks after which everything repeats itself; all of them if nothing does
-	class  []int // by edge: the first one that turns take to it
-	times  []int // by edge: how often all turns together take it to itself
+	period int            // ranks after which everything repeats itself; all of them if nothing does
+	class  sets.Sets[int] // by edge: the first one that turns take to it
+	times  []int          // by edge: how often all turns together take it to itself
 }
 
 // first says which rank a rank is turned from.
@@ -68,7 +69,7 @@ func (t *turns) back(rank, root int) int {
 
 // turned finds how a network repeats itself.
 func (n *Net) turned() *turns {
-	t := &turns{period: n.Ranks, class: sequence(len(n.Edges)), times: make([]int, len(n.Edges))}
+	t := &turns{period: n.Ranks, class: sets.New[int](len(n.Edges)), times: make([]int, len(n.Edges))}
 	at := make(map[[2]int]int, len(n.Edges))
 	twice := false
 	for i, e := range n.Edges {
@@ -81,7 +82,7 @@ func (n *Net) turned() *turns {
 		step, to := n.rotation(size, at)
 		if to != nil {
 			for i, e := range n.Edges {
-				unite(t.class, i, at[[2]int{to[e.From], to[e.To]}])
+				t.class.Join(i, at[[2]int{to[e.From], to[e.To]}])
 			}
 			t.list = append(t.list, rotation{step, size})
 			order *= size / step
@@ -91,7 +92,7 @@ func (n *Net) turned() *turns {
 	if len(t.list) > 0 && t.list[0].size == n.Ranks {
 		t.period = t.list[0].step
 	}
-	flatten(t.class)
+	t.class.Flatten()
 	t.count(order)
 	return t
 }
@@ -424,7 +425,7 @@ func (n *Net) between(edge int) bool {
 // further where that is a share of x that is enough.
 func (n *Net) fill(roots []int, x *big.Rat, k int, enough float64) ([]Tree, *turns, *big.Rat, error) {
 	n = n.contracted()
-	t := &turns{period: n.Ranks, class: sequence(len(n.Edges)), times: make([]int, len(n.Edges))}
+	t := &turns{period: n.Ranks, class: sets.New[int](len(n.Edges)), times: make([]int, len(n.Edges))}
 	if len(roots) == n.Ranks {
 		t = n.turned()
 	}

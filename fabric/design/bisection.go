@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/weft-fabric/weft/model/flow"
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo"
 )
 
@@ -240,14 +241,14 @@ func (v *view) groupFormula(first halves, ideal float64) (float64, string, bool)
 }
 
 // joinUpTo joins switches that trunks inside the tiers up to t link, and adds up the excess of what was joined.
-func (v *view) joinUpTo(t uint8, sets sets, left, right []int64) {
+func (v *view) joinUpTo(t uint8, joined sets.Sets[int32], left, right []int64) {
 	for _, l := range v.links {
 		if v.tier[l.a] > t || v.tier[l.b] > t {
 			continue
 		}
-		if a, b := sets.find(l.a), sets.find(l.b); a != b {
-			r := sets.join(a, b)
-			o := a + b - r
+		if a, b := joined.Find(l.a), joined.Find(l.b); a != b {
+			joined.Join(a, b)
+			r, o := min(a, b), max(a, b)
 			left[r], right[r] = left[r]+left[o], right[r]+right[o]
 			left[o], right[o] = 0, 0
 		}
@@ -285,20 +286,20 @@ func (v *view) attached(first halves) (left, right []int64) {
 // of a group has its even share of the uplinks it is exact.
 func (v *view) treeFormula(first halves) float64 {
 	n := len(v.nodes)
-	sets := newSets(n)
+	joined := sets.New[int32](n)
 	left, right := v.attached(first) // excess by root of the set
 	total := int64(0)
 	up := make([]int64, n)
 	for t := uint8(1); t <= v.top(); t++ {
-		v.joinUpTo(t, sets, left, right)
+		v.joinUpTo(t, joined, left, right)
 		clear(up)
 		for _, l := range v.links {
 			if low := v.lower(l); v.tier[low] <= t && max(v.tier[l.a], v.tier[l.b]) > t {
-				up[sets.find(low)] += l.rate
+				up[joined.Find(low)] += l.rate
 			}
 		}
 		for p := range n {
-			if sets.find(int32(p)) != int32(p) || v.tier[p] > t {
+			if joined.Find(int32(p)) != int32(p) || v.tier[p] > t {
 				continue
 			}
 			both := min(left[p], right[p])
@@ -308,32 +309,4 @@ func (v *view) treeFormula(first halves) float64 {
 		}
 	}
 	return float64(total)
-}
-
-// sets joins things into sets and finds a set's root.
-type sets []int32
-
-func newSets(n int) sets {
-	s := make(sets, n)
-	for i := range s {
-		s[i] = int32(i)
-	}
-	return s
-}
-
-func (s sets) find(x int32) int32 {
-	for s[x] != x {
-		s[x] = s[s[x]]
-		x = s[x]
-	}
-	return x
-}
-
-// join makes one set of two roots' and gives its root, the lower of the two.
-func (s sets) join(a, b int32) int32 {
-	if b < a {
-		a, b = b, a
-	}
-	s[b] = a
-	return a
 }

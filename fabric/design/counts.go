@@ -1,5 +1,7 @@
 package design
 
+import "github.com/weft-fabric/weft/model/sets"
+
 import "github.com/weft-fabric/weft/model/topo"
 
 // Switches counts switches by tier. Leaf, spine and core are those of the
@@ -209,16 +211,14 @@ func (r *Report) countNICs(v *view) {
 }
 
 // acceleratorSets joins accelerators that reach each other without the host's PCIe tree.
-func acceleratorSets(g *topo.Graph) sets {
-	s := newSets(len(g.Nodes))
+func acceleratorSets(g *topo.Graph) sets.Sets[int32] {
+	s := sets.New[int32](len(g.Nodes))
 	for i := range g.Links {
 		l := &g.Links[i]
 		if !g.Classes[l.Class].Kind.Accelerator() || g.Nodes[l.A].Kind == topo.CPU || g.Nodes[l.B].Kind == topo.CPU {
 			continue
 		}
-		if a, b := s.find(int32(l.A)), s.find(int32(l.B)); a != b {
-			s.join(a, b)
-		}
+		s.Join(int32(l.A), int32(l.B))
 	}
 	return s
 }
@@ -229,7 +229,7 @@ func domains(g *topo.Graph) (largest, number int) {
 	s := acceleratorSets(g)
 	size := map[int32]int{}
 	g.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) {
-		root := s.find(int32(n))
+		root := s.Find(int32(n))
 		size[root]++
 		largest = max(largest, size[root])
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo"
 )
 
@@ -29,7 +30,7 @@ type breaker struct {
 	v     *view
 	h     *halfFlow
 	full  float64
-	sets  sets
+	sets  sets.Sets[int32]
 	left  []int64       // by host: rate still attached
 	main  map[int32]int // by root of a set of joined switches: hosts on it
 	whole int           // how many such sets the whole fabric has
@@ -83,14 +84,12 @@ func (v *view) breaker(h *halfFlow, full float64) *breaker {
 // the cut off or degraded ones, for they are what was lost.
 func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 	v := b.v
-	b.sets = newSets(len(v.nodes))
+	b.sets = sets.New[int32](len(v.nodes))
 	for i, t := range v.links {
 		if r.cables[int32(i)] && t.count == 1 || r.nodes[t.a] || r.nodes[t.b] {
 			continue
 		}
-		if x, y := b.sets.find(t.a), b.sets.find(t.b); x != y {
-			b.sets.join(x, y)
-		}
+		b.sets.Join(t.a, t.b)
 	}
 	// The set of switches that most hosts are attached to is the fabric that is left.
 	clear(b.main)
@@ -105,7 +104,7 @@ func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 		if !alive(i, e) {
 			continue
 		}
-		k := key{b.sets.find(e.at), e.host}
+		k := key{b.sets.Find(e.at), e.host}
 		if h, seen := last[k.root]; !seen || h != k.host { // endpoints come host by host
 			last[k.root] = k.host
 			b.main[k.root]++
@@ -124,7 +123,7 @@ func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 		e := &v.ends[i]
 		if alive(i, e) {
 			b.left[e.host] += e.rate
-			joined[e.host] = joined[e.host] || b.sets.find(e.at) == root
+			joined[e.host] = joined[e.host] || b.sets.Find(e.at) == root
 		}
 	}
 	l := Loss{HostLeft: 1, Pieces: max(0, len(b.main)-b.whole)}

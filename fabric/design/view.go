@@ -216,7 +216,7 @@ func (v *view) domains() {
 		v.domain[h] = -1 - int32(h)
 		for i, n := range g.HostNodes(topo.HostID(h)) {
 			if n.Kind == topo.GPU {
-				v.domain[h] = roots.find(int32(g.Hosts[h].First) + int32(i))
+				v.domain[h] = roots.Find(int32(g.Hosts[h].First) + int32(i))
 				break
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weft-fabric/weft/model/sets"
 )
 
 // Builder collects a graph. Elements may be added in any order; Graph puts them
@@ -306,17 +308,7 @@ func (g *Graph) checkPorts(all *problems) {
 
 // checkTrees finds a cycle among the PCIe links of each host by joining sets.
 func (g *Graph) checkTrees(all *problems) {
-	root := make([]NodeID, len(g.Nodes))
-	for i := range root {
-		root[i] = NodeID(i)
-	}
-	find := func(n NodeID) NodeID {
-		for root[n] != n {
-			root[n] = root[root[n]]
-			n = root[n]
-		}
-		return n
-	}
+	joined := sets.New[NodeID](len(g.Nodes))
 	for i := range g.Links {
 		l := &g.Links[i]
 		if g.Classes[l.Class].Kind != PCIe || l.A == l.B {
@@ -326,12 +318,9 @@ func (g *Graph) checkTrees(all *problems) {
 			all.add("PCIe link %s leaves its host", g.LinkName(LinkID(i)))
 			continue
 		}
-		a, b := find(l.A), find(l.B)
-		if a == b {
+		if !joined.Join(l.A, l.B) {
 			all.add("the PCIe tree of host %q has a cycle; link %s closes it", g.hostName(l.A), g.LinkName(LinkID(i)))
-			continue
 		}
-		root[b] = a
 	}
 }
 

@@ -1,6 +1,9 @@
 package sim
 
-import "github.com/weft-fabric/weft/model/unit"
+import (
+	"github.com/weft-fabric/weft/model/sets"
+	"github.com/weft-fabric/weft/model/unit"
+)
 
 // apart finds the jobs that no link joins: of a training step's gradient rings those around a bad part
 // feel it, and the others fold as if nothing had happened. It lists the jobs of each part in their order;
@@ -9,25 +12,14 @@ func (w *world) apart() [][]int {
 	if len(w.runs) < 2 || !w.known || !w.fold.on || w.trace.trace != nil {
 		return nil
 	}
-	root := make([]int32, len(w.runs))
-	for i := range root {
-		root[i] = int32(i)
-	}
-	find := func(i int32) int32 {
-		for root[i] != i {
-			root[i] = root[root[i]]
-			i = root[i]
-		}
-		return i
-	}
+	joined := sets.New[int32](len(w.runs))
 	first := make([]int32, len(w.share.res)) // a job on a resource, plus one
 	for i := range w.conns {
 		c := &w.conns[i]
 		mine := w.runOf[w.threads[c.from].machine]
 		for _, l := range w.share.flows[c.flow].loads {
 			if at := first[l.res] - 1; at >= 0 {
-				a, b := find(at), find(mine)
-				root[max(a, b)] = min(a, b)
+				joined.Join(at, mine)
 			} else {
 				first[l.res] = mine + 1
 			}
@@ -36,7 +28,7 @@ func (w *world) apart() [][]int {
 	var parts [][]int
 	at := map[int32]int{}
 	for i := range w.runs {
-		r := find(int32(i))
+		r := joined.Find(int32(i))
 		k, known := at[r]
 		if !known {
 			k = len(parts)

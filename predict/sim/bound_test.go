@@ -201,8 +201,8 @@ func TestNoTimeIsBelowThatOfKinds(t *testing.T) {
 		}
 		some++
 		if least := k.runs[0].end; least > want.Time {
-			t.Fatalf("%s of %s on %d ranks of %s takes %s, its kinds %s: %+v", c.job.Program.Name, c.job.Size, c.job.Program.Ranks, c.g.Name, want.Time,
-				least, c.o)
+			p := c.job.Program
+			t.Fatalf("%s of %s on %d ranks of %s takes %s, its kinds %s: %+v", p.Name, c.job.Size, p.Ranks, c.g.Name, want.Time, least, c.o)
 		} else if float64(least) > 0.9*float64(want.Time) {
 			near++
 		}

@@ -106,8 +106,8 @@ func (w *world) join(r *run, at connKey, way kindWay, limit int32) {
 	t := &w.threads[at.from]
 	to := away(int32(w.ranks[t.machine]), at.delta, r.world, r.swaps) % r.period
 	w.keys[at] = int32(len(w.conns))
-	w.conns = append(w.conns, conn{from: at.from, to: to*r.channels + t.channel, wide: -1, latency: way.latency, alone: way.rate, limit: limit,
-		flow: w.share.flow(nil)})
+	w.conns = append(w.conns, conn{from: at.from, to: to*r.channels + t.channel, flow: w.share.flow(nil), wide: -1, latency: way.latency,
+		alone: way.rate, limit: limit})
 	w.threadOf = append(w.threadOf, at.from)
 }
 

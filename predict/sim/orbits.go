@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo"
 )
 
@@ -29,7 +30,7 @@ type orbits struct {
 	links []topo.LinkID         // between them
 	of    []int32               // by link of the graph: its index in links; -1
 	attr  []uint64              // by link: what must be equal
-	root  []int32               // by link: union-find of the orbits
+	root  sets.Sets[int32]      // by link: union-find of the orbits
 	size  []int32               // by root: links of the orbit
 	sizes map[wire]int64        // of the orbits that flows use, by the wire that stands for each
 	times int64                 // ranks for which each listed one stands
@@ -75,7 +76,7 @@ func (o *orbits) count(hosts int32) {
 	o.times, o.sizes = int64(hosts/o.few), map[wire]int64{}
 	o.size = make([]int32, len(o.links))
 	for i := range o.links {
-		o.size[o.find(int32(i))]++
+		o.size[o.root.Find(int32(i))]++
 	}
 }
 
@@ -202,7 +203,7 @@ func (o *orbits) wire() {
 	for i, s := range o.above {
 		o.index[s] = int32(i)
 	}
-	o.attr, o.root = make([]uint64, len(o.links)), make([]int32, len(o.links))
+	o.attr, o.root = make([]uint64, len(o.links)), sets.New[int32](len(o.links))
 	for i, l := range o.links {
 		link := &g.Links[l]
 		up := o.net.wire(l, link.A)
@@ -211,16 +212,7 @@ func (o *orbits) wire() {
 		}
 		o.attr[i] = mix(mix(uint64(link.Class)<<32|uint64(link.Count), uint64(g.LinkLatency(l))),
 			mix(uint64(o.net.capacity(up)), uint64(o.net.capacity(up^1))))
-		o.root[i] = int32(i)
 	}
-}
-
-func (o *orbits) find(i int32) int32 {
-	for o.root[i] != i {
-		o.root[i] = o.root[o.root[i]]
-		i = o.root[i]
-	}
-	return i
 }
 
 // accept checks a renaming of hosts. If the fabric has one of switches that goes with it, links that become one another are joined.
@@ -235,9 +227,7 @@ func (o *orbits) accept(rename func(int32) int32, turn uint8) bool {
 		return false
 	}
 	for i, j := range image {
-		if a, b := o.find(int32(i)), o.find(j); a != b {
-			o.root[max(a, b)] = min(a, b)
-		}
+		o.root.Join(int32(i), j)
 	}
 	return true
 }
@@ -368,7 +358,7 @@ func (o *orbits) stands(w wire) (wire, int64, bool) {
 		return wire(at)<<1 | w&1, int64(len(o.blocks)) / int64(o.few), true
 	}
 	if at := o.of[l]; at >= 0 {
-		root := o.find(at)
+		root := o.root.Find(at)
 		rep := o.links[root]
 		return o.turned(l, rep, w), int64(o.size[root]), true
 	}

@@ -124,7 +124,7 @@ func TestOrbitsHoldLinksOfOneKind(t *testing.T) {
 			continue
 		}
 		for i, link := range orbits.links {
-			rep := orbits.links[orbits.find(int32(i))]
+			rep := orbits.links[orbits.root.Find(int32(i))]
 			if a, b := net.slowness(link), net.slowness(rep); a != b {
 				t.Fatalf("%s slow: %s at %g stands for %s at %g", g.LinkName(topo.LinkID(l)), g.LinkName(rep), b, g.LinkName(link), a)
 			}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 	"github.com/weft-fabric/weft/model/topo/rings"
@@ -206,37 +207,24 @@ func (f *facts) merge(o *facts, first bool) {
 // nodesOf splits GPUs into what NCCL calls nodes: the GPUs of a host, and all
 // hosts that one NVLink network joins.
 func nodesOf(g *topo.Graph, set []topo.NodeID, outline *Outline) [][]topo.NodeID {
-	parent := map[int64]int64{}
-	var find func(x int64) int64
-	find = func(x int64) int64 {
-		p, ok := parent[x]
-		if !ok || p == x {
-			parent[x] = x
-			return x
-		}
-		r := find(p)
-		parent[x] = r
-		return r
-	}
-	const switchBase = int64(1) << 33
-	join := func(a, b int64) { parent[find(a)] = find(b) }
-	domain := func(n topo.NodeID) int64 {
+	joined := sets.New[int](len(g.Hosts) + len(g.Nodes))
+	domain := func(n topo.NodeID) int {
 		if h := g.Nodes[n].Host; h != topo.None {
-			return int64(h)
+			return int(h)
 		}
-		return switchBase + int64(n)
+		return len(g.Hosts) + int(n)
 	}
 	for _, n := range outline.joining {
 		for _, e := range g.Edges(n) {
 			if k := g.Nodes[e.Peer].Kind; k == topo.GPU || k == topo.NVSwitch {
-				join(domain(n), domain(e.Peer))
+				joined.Join(domain(n), domain(e.Peer))
 			}
 		}
 	}
-	index := map[int64]int{}
+	index := map[int]int{}
 	var groups [][]topo.NodeID
 	for _, n := range set {
-		d := find(domain(n))
+		d := joined.Find(domain(n))
 		i, ok := index[d]
 		if !ok {
 			i = len(groups)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo/hostlist"
 )
 
@@ -372,17 +373,17 @@ func (s *Slurm) joined(tiers int) map[string]int {
 		host[node] = true
 	}
 	number := s.numbered(host, tiers)
-	up := newSets(len(number))
+	up := sets.New[int](len(number))
 	for _, c := range s.cables {
 		a, inA := number[c[0]]
 		b, inB := number[c[2]]
 		if inA && inB && (tiers > 1 || host[c[0]] || host[c[2]]) {
-			up.join(a, b)
+			up.Join(a, b)
 		}
 	}
 	out := map[string]int{}
 	for node := range host {
-		out[node] = up.root(number[node])
+		out[node] = up.Find(number[node])
 	}
 	return out
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/weft-fabric/weft/model/sets"
 )
 
 // A fabric of thousands of switches has few that differ. A symmetry is a renaming of routers, AS numbers
@@ -165,7 +167,7 @@ func (p *prover) webAreas(w *web) {
 
 // orbits gives each class the first class that a symmetry takes to it, itself if there is none.
 func (p *prover) orbits() []int {
-	up := newSets(len(p.classes))
+	up := sets.New[int](len(p.classes))
 	if len(p.classes) < 8 || slices.ContainsFunc(p.classes, func(c *class) bool { return len(c.chain) > 1 || len(c.chain[0].shut) > 0 }) {
 		return up
 	}
@@ -179,41 +181,13 @@ func (p *prover) orbits() []int {
 			continue
 		}
 		for i := range up {
-			if up.join(i, int(to[first+i])-first) {
+			if up.Join(i, int(to[first+i])-first) {
 				fruitless = 0
 			}
 		}
 	}
-	for i := range up {
-		up[i] = up.root(i)
-	}
+	up.Flatten()
 	return up
-}
-
-// sets joins numbers; each has another one of its set, and the least of a set itself.
-type sets []int
-
-func newSets(n int) sets {
-	s := make(sets, n)
-	for i := range s {
-		s[i] = i
-	}
-	return s
-}
-
-func (s sets) root(i int) int {
-	for s[i] != i {
-		s[i] = s[s[i]]
-		i = s[i]
-	}
-	return i
-}
-
-// join puts two numbers into one set, and reports whether they were in two.
-func (s sets) join(a, b int) bool {
-	a, b = s.root(a), s.root(b)
-	s[max(a, b)] = min(a, b)
-	return a != b
 }
 
 // verify reports whether a renaming leaves everything as it is.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/hostlist"
 )
@@ -96,7 +97,7 @@ func (w *slurmWriter) again(switches []topo.NodeID) {
 
 // NVLinkDomains gives the sets of hosts that NVSwitches outside of them join.
 func NVLinkDomains(g *topo.Graph) [][]topo.HostID {
-	s := newSets(len(g.Hosts))
+	s := sets.New[int](len(g.Hosts))
 	joined := make([]bool, len(g.Hosts))
 	g.Each(topo.NVSwitch, func(n topo.NodeID, node *topo.Node) {
 		if node.Host != topo.None {
@@ -111,7 +112,7 @@ func NVLinkDomains(g *topo.Graph) [][]topo.HostID {
 			if first < 0 {
 				first = h
 			}
-			s.join(first, h)
+			s.Join(first, h)
 			joined[h], joined[first] = true, true
 		}
 	})
@@ -121,7 +122,7 @@ func NVLinkDomains(g *topo.Graph) [][]topo.HostID {
 		if !joined[h] {
 			continue
 		}
-		f := s.find(h)
+		f := s.Find(h)
 		if byFirst[f] == nil {
 			order = append(order, f)
 		}
@@ -184,7 +185,7 @@ func (w *slurmWriter) tree() error {
 	parent := map[int]bool{}
 	for tier := uint8(1); tier <= top; tier++ {
 		list := tiers[tier]
-		s, owner := newSets(len(list)), map[int]int{}
+		s, owner := sets.New[int](len(list)), map[int]int{}
 		below := func(n topo.NodeID) (keys []int) {
 			if tier == 1 {
 				for _, h := range hostsAt(w.g, n) {
@@ -203,7 +204,7 @@ func (w *slurmWriter) tree() error {
 		for i, n := range list {
 			for _, key := range below(n) {
 				if first, ok := owner[key]; ok {
-					s.join(first, i)
+					s.Join(first, i)
 				} else {
 					owner[key] = i
 				}
@@ -215,7 +216,7 @@ func (w *slurmWriter) tree() error {
 			if len(keys) == 0 {
 				continue // nothing hangs on it that Slurm could use
 			}
-			f := s.find(i)
+			f := s.Find(i)
 			if made[f] == 0 {
 				groups = append(groups, &slurmGroup{name: w.g.Nodes[n].Name})
 				made[f] = len(groups)

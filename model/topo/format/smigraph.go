@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo"
 )
 
@@ -31,41 +32,17 @@ func decodeSMI(name string, data []byte) (*topo.Graph, error) {
 	return m.graph(name, spans)
 }
 
-// sets is a union-find over the devices; the lowest member stands for a set.
-type sets []int
-
-func newSets(n int) sets {
-	s := make(sets, n)
-	for i := range s {
-		s[i] = i
-	}
-	return s
-}
-
-func (s sets) find(i int) int {
-	for s[i] != i {
-		s[i] = s[s[i]]
-		i = s[i]
-	}
-	return i
-}
-
-func (s sets) join(i, j int) {
-	i, j = s.find(i), s.find(j)
-	s[max(i, j)] = min(i, j)
-}
-
 // nest gives for each span up to NODE the sets of devices that are so near, and
 // refuses a pair that is farther apart than the devices between them allow.
-func (m *smiMatrix) nest() ([]sets, error) {
+func (m *smiMatrix) nest() ([]sets.Sets[int], error) {
 	n := len(m.devices)
-	nested := make([]sets, topo.NODE+1)
+	nested := make([]sets.Sets[int], topo.NODE+1)
 	for level := topo.PIX; level <= topo.NODE; level++ {
-		s := newSets(n)
+		s := sets.New[int](n)
 		for i := range n {
 			for j := range i {
 				if c := m.at(i, j); c.Via == 0 && c.Span <= level {
-					s.join(i, j)
+					s.Join(i, j)
 				}
 			}
 		}
@@ -81,10 +58,10 @@ func (m *smiMatrix) nest() ([]sets, error) {
 }
 
 // apart refuses a pair in one set of a level that the matrix says is farther apart.
-func (m *smiMatrix) apart(s sets, level topo.Span) error {
+func (m *smiMatrix) apart(s sets.Sets[int], level topo.Span) error {
 	for i := range m.devices {
 		for j := range i {
-			if c := m.at(i, j); c.Via == 0 && c.Span > level && c.Span != unknownSpan && s.find(i) == s.find(j) {
+			if c := m.at(i, j); c.Via == 0 && c.Span > level && c.Span != unknownSpan && s.Find(i) == s.Find(j) {
 				return errorAt("nvidia-smi", m.line[i], "%s to %s is %s, but both are within %s of the same devices; no host is wired so",
 					m.devices[i].label, m.devices[j].label, c, level)
 			}
@@ -95,7 +72,7 @@ func (m *smiMatrix) apart(s sets, level topo.Span) error {
 
 // gather puts GPUs whose distance NVLink hides onto one CPU if their NUMA affinity is the same and no pair of them is known to be farther
 // apart.
-func (m *smiMatrix) gather(s sets) {
+func (m *smiMatrix) gather(s sets.Sets[int]) {
 	byNUMA := map[string]int{}
 	for i, d := range m.devices {
 		if _, err := strconv.Atoi(d.numa); err != nil {
@@ -106,19 +83,19 @@ func (m *smiMatrix) gather(s sets) {
 			byNUMA[d.numa] = i
 			continue
 		}
-		if s.find(first) != s.find(i) && !m.acrossCPUs(s, first, i) {
-			s.join(first, i)
+		if s.Find(first) != s.Find(i) && !m.acrossCPUs(s, first, i) {
+			s.Join(first, i)
 		}
 	}
 }
 
 // acrossCPUs reports whether some pair between two sets, named by a device of each, is known to be on different CPUs.
-func (m *smiMatrix) acrossCPUs(s sets, a, b int) bool {
-	a, b = s.find(a), s.find(b)
+func (m *smiMatrix) acrossCPUs(s sets.Sets[int], a, b int) bool {
+	a, b = s.Find(a), s.Find(b)
 	for x := range m.devices {
 		for y := range x {
 			c := m.at(x, y)
-			fx, fy := s.find(x), s.find(y)
+			fx, fy := s.Find(x), s.Find(y)
 			if c.Via == 0 && c.Span == topo.SYS && (fx == a && fy == b || fy == a && fx == b) {
 				return true
 			}
@@ -127,7 +104,7 @@ func (m *smiMatrix) acrossCPUs(s sets, a, b int) bool {
 	return false
 }
 
-func (m *smiMatrix) graph(name string, nested []sets) (*topo.Graph, error) {
+func (m *smiMatrix) graph(name string, nested []sets.Sets[int]) (*topo.Graph, error) {
 	b := topo.NewBuilder(name)
 	host := b.Host(topo.Host{Name: hostName(name), Pod: topo.None, Rack: topo.None})
 	links, kind := m.most()
@@ -146,7 +123,7 @@ func (m *smiMatrix) graph(name string, nested []sets) (*topo.Graph, error) {
 	roots, tops, switches := map[int]topo.NodeID{}, map[int]topo.NodeID{}, map[int]topo.NodeID{}
 	alone := func(level topo.Span, i int) bool { // nothing else is that near
 		for j := range m.devices {
-			if j != i && nested[level].find(j) == nested[level].find(i) {
+			if j != i && nested[level].Find(j) == nested[level].Find(i) {
 				return false
 			}
 		}
@@ -154,11 +131,11 @@ func (m *smiMatrix) graph(name string, nested []sets) (*topo.Graph, error) {
 	}
 	below := map[int]map[int]bool{} // sets at PIX in a set at PXB
 	for i := range m.devices {
-		top := nested[topo.PXB].find(i)
+		top := nested[topo.PXB].Find(i)
 		if below[top] == nil {
 			below[top] = map[int]bool{}
 		}
-		below[top][nested[topo.PIX].find(i)] = true
+		below[top][nested[topo.PIX].Find(i)] = true
 	}
 	pex := 0
 	newSwitch := func(up topo.NodeID) topo.NodeID {
@@ -169,19 +146,19 @@ func (m *smiMatrix) graph(name string, nested []sets) (*topo.Graph, error) {
 	}
 	nodes := make([]topo.NodeID, len(m.devices))
 	for i, d := range m.devices {
-		cpu, root := cpus[nested[topo.NODE].find(i)], nested[topo.PHB].find(i)
+		cpu, root := cpus[nested[topo.NODE].Find(i)], nested[topo.PHB].Find(i)
 		if _, ok := roots[root]; !ok {
 			roots[root] = b.Node(topo.Part(topo.RootPort, host, fmt.Sprintf("root%d", len(roots))))
 			b.Link(topo.Link{A: cpu, B: roots[root], Class: b.Class(class("iomesh", 0))})
 		}
 		up := roots[root]
-		if top := nested[topo.PXB].find(i); len(below[top]) > 1 {
+		if top := nested[topo.PXB].Find(i); len(below[top]) > 1 {
 			if _, ok := tops[top]; !ok {
 				tops[top] = newSwitch(up)
 			}
 			up = tops[top]
 		}
-		if set := nested[topo.PIX].find(i); len(below[nested[topo.PXB].find(i)]) > 1 || !alone(topo.PIX, i) {
+		if set := nested[topo.PIX].Find(i); len(below[nested[topo.PXB].Find(i)]) > 1 || !alone(topo.PIX, i) {
 			if _, ok := switches[set]; !ok {
 				switches[set] = newSwitch(up)
 			}
@@ -218,12 +195,12 @@ func (m *smiMatrix) most() (links int, kind topo.LinkKind) {
 }
 
 // numa gives sets of devices the NUMA number that their first GPU states, unless another set has it.
-func (m *smiMatrix) numa(near sets) (number map[int]int, taken map[int]bool) {
+func (m *smiMatrix) numa(near sets.Sets[int]) (number map[int]int, taken map[int]bool) {
 	number, taken = map[int]int{}, map[int]bool{}
 	for i, d := range m.devices {
 		if v, err := strconv.Atoi(d.numa); err == nil && v >= 0 && v < 1<<12 && !taken[v] {
-			if _, done := number[near.find(i)]; !done {
-				number[near.find(i)], taken[v] = v, true
+			if _, done := number[near.Find(i)]; !done {
+				number[near.Find(i)], taken[v] = v, true
 			}
 		}
 	}
@@ -232,12 +209,12 @@ func (m *smiMatrix) numa(near sets) (number map[int]int, taken map[int]bool) {
 
 // cpus makes a CPU for each set of devices, named after the NUMA affinity of its
 // GPUs where that is a number of its own, and joins them all.
-func (m *smiMatrix) cpus(b *topo.Builder, host topo.HostID, near sets) map[int]topo.NodeID {
+func (m *smiMatrix) cpus(b *topo.Builder, host topo.HostID, near sets.Sets[int]) map[int]topo.NodeID {
 	number, taken := m.numa(near)
 	cpus, next := map[int]topo.NodeID{}, 0
 	var list []topo.NodeID
 	for i := range m.devices {
-		set := near.find(i)
+		set := near.Find(i)
 		if _, ok := cpus[set]; ok {
 			continue
 		}
@@ -265,11 +242,11 @@ const gpuLinks = 18
 // too: no bridge between two cards has that many.
 func (m *smiMatrix) accelerators(b *topo.Builder, host topo.HostID, nodes []topo.NodeID) {
 	n := len(m.devices)
-	joined, sum, top := newSets(n), make([]int, n), make([]int, n)
+	joined, sum, top := sets.New[int](n), make([]int, n), make([]int, n)
 	for i := range n {
 		for j := range i {
 			if c := m.at(i, j); c.Via != 0 {
-				joined.join(i, j)
+				joined.Join(i, j)
 				for _, k := range []int{i, j} {
 					sum[k] += c.Links
 					top[k] = max(top[k], c.Links)
@@ -279,21 +256,21 @@ func (m *smiMatrix) accelerators(b *topo.Builder, host topo.HostID, nodes []topo
 	}
 	switched, links := map[int]bool{}, map[int]int{}
 	for i := range n {
-		set := joined.find(i)
+		set := joined.Find(i)
 		switched[set] = switched[set] || sum[i] > gpuLinks || top[i] >= gpuLinks
 		links[set] = max(links[set], min(sum[i], gpuLinks))
 	}
 	for i := range n {
 		for j := range i {
 			c := m.at(i, j)
-			if joined.find(i) == joined.find(j) && (c.Via != topo.NVLink || c.Links != min(top[i], top[j])) {
-				switched[joined.find(i)] = false
+			if joined.Find(i) == joined.Find(j) && (c.Via != topo.NVLink || c.Links != min(top[i], top[j])) {
+				switched[joined.Find(i)] = false
 			}
 		}
 	}
 	through := map[int]topo.NodeID{}
 	for i := range n {
-		set := joined.find(i)
+		set := joined.Find(i)
 		if switched[set] {
 			if _, ok := through[set]; !ok {
 				part := topo.Part(topo.NVSwitch, host, fmt.Sprintf("nvs%d", len(through)))
