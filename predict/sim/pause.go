@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"slices"
@@ -87,8 +88,9 @@ func (w *world) hold(c Congestion) {
 	}
 	flows := len(w.share.flows)
 	p.before = make([][]uint8, flows)
+	depth := make([]uint8, len(w.net.g.Nodes))
 	for f := range w.share.flows {
-		p.before[f] = w.steps(w.share.flows[f].loads)
+		p.before[f] = w.steps(w.share.flows[f].loads, depth)
 	}
 	p.size(len(p.queues), flows)
 	p.number(w.share.flows)
@@ -105,8 +107,8 @@ func (p *pausing) size(links, flows int) {
 	p.stuck, p.was = make([]bool, flows), make([]bool, flows)
 }
 
-// steps counts the links before each load: those that lead to where it begins.
-func (w *world) steps(loads []load) []uint8 {
+// steps counts the links before each load: those that lead to where it begins. Depth is room for a number by node, all of them zero.
+func (w *world) steps(loads []load, depth []uint8) []uint8 {
 	before := make([]uint8, len(loads))
 	from, to := make([]topo.NodeID, len(loads)), make([]topo.NodeID, len(loads))
 	for i, l := range loads {
@@ -115,53 +117,111 @@ func (w *world) steps(loads []load) []uint8 {
 			from[i], to[i] = w.net.g.Links[x>>1].Ends(x&1 == 0)
 		}
 	}
-	for range loads { // the longest way has no more links than there are
+	rise := func(i int) bool {
+		before[i] = max(before[i], depth[from[i]])
+		next := min(before[i], math.MaxUint8-1) + 1
+		higher := next > depth[to[i]]
+		depth[to[i]] = max(depth[to[i]], next)
+		return higher
+	}
+	changed := true
+	for round := 0; changed && round < len(loads); round++ { // the longest way has no more links than there are
+		changed = false
 		for i := range loads {
-			for j := range loads {
-				if from[i] != topo.None && from[i] == to[j] {
-					before[i] = max(before[i], min(before[j], math.MaxUint8-1)+1)
-				}
-			}
+			changed = from[i] != topo.None && rise(i) || changed
+		}
+	}
+	for _, n := range to {
+		if n != topo.None {
+			depth[n] = 0
 		}
 	}
 	return before
 }
 
+// leads is a link that leads to another.
+type leads struct{ by, res int32 }
+
+// numbers gives links that lead to others a number. Flows that are spread over many ways pass the same links by the hundred, so what is
+// before a link is worked out once for all flows that come to it by the same links.
+type numbers struct {
+	known, pairs map[leads]int32
+	flows, links int32             // numbers so far: of flows' own ways with known, and of links' with pairs
+	sets         map[string]int32  // links of one level of a flow
+	brings       map[leads][]int32 // by such a set and the link after it
+	key          []byte
+}
+
+func number(known map[leads]int32, x leads, next *int32) int32 {
+	k, there := known[x]
+	if !there {
+		k = *next
+		known[x] = k
+		*next++
+	}
+	return k
+}
+
+// after gives the numbers of the links before one.
+func (n *numbers) after(before []int32, res int32) []int32 {
+	n.key = n.key[:0]
+	for _, x := range before {
+		n.key = binary.LittleEndian.AppendUint32(n.key, uint32(x))
+	}
+	set, there := n.sets[string(n.key)]
+	if !there {
+		set = int32(len(n.sets))
+		n.sets[string(n.key)] = set
+	}
+	list, there := n.brings[leads{set, res}]
+	if !there {
+		for _, x := range before {
+			list = append(list, number(n.pairs, leads{x, res}, &n.links))
+		}
+		n.brings[leads{set, res}] = list
+	}
+	return list
+}
+
+// of gives the numbers of a flow's way to a link, and of the links that it comes by.
+func (n *numbers) of(come []int32, res int32) (way int32, links []int32) {
+	if len(come) == 0 {
+		n.links++
+		links = []int32{n.links - 1}
+	} else {
+		links = n.after(come, res)
+	}
+	if len(come) == 1 {
+		return number(n.known, leads{come[0], res}, &n.flows), links
+	}
+	n.flows++
+	return n.flows - 1, links
+}
+
 // number gives each load and the link that leads there a number. A flow that begins there, or comes by several links, has one of its own.
 func (p *pausing) number(flows []stream) {
-	type way struct{ by, res int32 }
-	known, pairs := map[way]int32{}, map[way]int32{}
-	number := func(known map[way]int32, w way) int32 {
-		k, there := known[w]
-		if !there {
-			k = int32(len(known))
-			known[w] = k
-		}
-		return k
-	}
+	n := &numbers{known: map[leads]int32{}, pairs: map[leads]int32{}, sets: map[string]int32{}, brings: map[leads][]int32{}}
+	var levels [math.MaxUint8 + 1][]int32
 	for f := range flows {
 		before, loads := p.before[f], flows[f].loads
+		for at, l := range loads {
+			levels[before[at]] = append(levels[before[at]], l.res)
+		}
 		list, all := make([]int32, len(loads)), make([][]int32, len(loads))
 		for at, l := range loads {
-			own := way{-2 - int32(f), l.res} // it begins there
-			one := own
-			for i := range loads {
-				if before[i]+1 == before[at] {
-					one = way{loads[i].res, l.res}
-					all[at] = append(all[at], number(pairs, one))
-				}
+			var come []int32 // none where it begins
+			if before[at] > 0 {
+				come = levels[before[at]-1]
 			}
-			if len(all[at]) == 0 {
-				all[at] = []int32{number(pairs, own)}
-			} else if len(all[at]) > 1 {
-				one = own
-			}
-			list[at] = number(known, one)
+			list[at], all[at] = n.of(come, l.res)
+		}
+		for _, b := range before {
+			levels[b] = levels[b][:0]
 		}
 		p.by, p.brings = append(p.by, list), append(p.brings, all)
 	}
-	p.seen = make([]uint32, len(pairs))
-	p.beside = make([]int32, len(known))
+	p.seen = make([]uint32, n.links)
+	p.beside = make([]int32, n.flows)
 }
 
 // at tells the time.

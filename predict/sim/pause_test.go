@@ -312,3 +312,92 @@ func randomFabric(seed uint64, spread bool) fabric {
 	}
 	return f
 }
+
+// The links before each load are those of the longest way to where it begins, whichever order loads come in.
+func TestStepsAreTheLongestWay(t *testing.T) {
+	g := preset(t, "fat-tree", map[string]int{"hosts": 16, "tiers": 3})
+	net, err := networkOf(g, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gpus := nodesOf(g, topo.GPU)
+	rnd := rand.New(rand.NewPCG(5, 5))
+	depth := make([]uint8, len(g.Nodes))
+	deepest := 0
+	for range 200 {
+		from, to := gpus[rnd.IntN(len(gpus))], gpus[rnd.IntN(len(gpus))]
+		if from == to {
+			continue
+		}
+		w := &world{net: net}
+		var p path
+		if err := net.route(from, to, 0, &p); err != nil {
+			t.Fatal(err)
+		}
+		uses := append(slices.Clone(p.uses), p.mid...)
+		rnd.Shuffle(len(uses), func(i, j int) { uses[i], uses[j] = uses[j], uses[i] })
+		w.wires = make([]int32, 2*(len(g.Links)+len(g.Nodes)))
+		loads := w.loads(uses)
+		got := w.steps(loads, depth)
+		ends := func(i int) (a, b topo.NodeID) {
+			x := w.resWire[loads[i].res]
+			if x < 0 || int(x>>1) >= len(g.Links) {
+				return topo.None, topo.None
+			}
+			return g.Links[x>>1].Ends(x&1 == 0)
+		}
+		var longest func(i int) int
+		known := map[int]int{}
+		longest = func(i int) (most int) {
+			if most, there := known[i]; there {
+				return most
+			}
+			defer func() { known[i] = most }()
+			at, _ := ends(i)
+			for j := range loads {
+				if _, b := ends(j); at != topo.None && b == at {
+					most = max(most, longest(j)+1)
+				}
+			}
+			return most
+		}
+		for i := range loads {
+			if want := longest(i); int(got[i]) != want {
+				t.Fatalf("%d links are before load %d of %d, not %d", want, i, len(loads), got[i])
+			}
+			deepest = max(deepest, int(got[i]))
+		}
+	}
+	if deepest < 5 || slices.Max(depth) != 0 {
+		t.Errorf("the longest way has %d links; room for depths has %d", deepest+1, slices.Max(depth))
+	}
+}
+
+// Flows that are spread over the same ways share what is known of their links: preparing pauses for them takes memory by flow and link, not
+// by flow and pair of links.
+func TestPausesKnowWaysOnce(t *testing.T) {
+	g := preset(t, "fat-tree", map[string]int{"hosts": 32})
+	p := program(t, "pairwise", algo.Spec{Op: sched.AllToAll, Ranks: 128})
+	j, err := Job{Program: p, Size: unit.MiB}.placed(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	net, err := networkOf(g, Options{Congestion: Pauses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w *world
+	used := allocated(func() { w, err = newWorld(net, []Job{j}, net.o) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	loads := 0
+	for i := range w.conns {
+		loads += len(w.share.flows[w.conns[i].flow].loads)
+	}
+	each := float64(used) / float64(loads)
+	t.Logf("%d connections, %.1f links each, %.0f bytes for each of these", len(w.conns), float64(loads)/float64(len(w.conns)), each)
+	if each > 150 {
+		t.Errorf("%.0f bytes for each link of each connection", each)
+	}
+}
