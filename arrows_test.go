@@ -45,7 +45,7 @@ func areaOf(pkg string) string {
 // one end to the other.
 var floors = map[string][][]string{
 	"model": {
-		{"unit", "spell", "flow", "heap", "metrics"},
+		{"unit", "spell", "flow", "heap", "sets", "metrics"},
 		{"topo"},
 		{"topo/hostlist", "topo/catalog"},
 		{"topo/build", "topo/format", "topo/rings", "topo/paths", "topo/floor"},
@@ -216,8 +216,8 @@ func TestAreasSayWhatTheyImport(t *testing.T) {
 // Pure packages read no file, no clock and no network and start no goroutine. Vocabularies use the standard library and
 // one another alone; engines may use libraries of the field.
 var (
-	vocabularies = []string{"model/unit", "model/sets", "model/topo", "collective/sched", "collective/step", "collective/verify", "collective/algo",
-		"collective/msccl", "view/draw", "view/scene", "view/kit"}
+	vocabularies = []string{"model/unit", "model/sets", "model/topo", "collective/sched", "collective/step", "collective/verify",
+		"collective/algo", "collective/msccl", "view/draw", "view/scene", "view/kit"}
 	shell = []string{"observe/watch/internal/store", "observe/watch/server", "observe/watch/deliver", "observe/watch/load",
 		"observe/watch/drill"} // around package watch: disk, network, processes
 	engines = []string{"model/cluster", "model/work", "collective/synth", "fabric/network", "fabric/design", "observe/doctor",

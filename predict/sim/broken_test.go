@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/collective/algo"
@@ -96,5 +98,15 @@ func TestBrokenFoldedIsUnfolded(t *testing.T) {
 	}
 	if !testing.Short() && mixed == 0 {
 		t.Error("no run had both flows that share and flows that do not: the test tests nothing")
+	}
+}
+
+// A dead GPU that a rank stands on is named, rather than two that have no path to one another.
+func TestDeadRankIsNamed(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 2})
+	p := program(t, "ring", algo.Spec{Op: sched.AllReduce, Ranks: 16})
+	_, err := Collective(g, p, unit.MiB, Options{Fail: []string{"n0:gpu3"}})
+	if !errors.Is(err, topo.ErrUnreachable) || !strings.Contains(err.Error(), "rank 3 stands on n0:gpu3, which is dead") {
+		t.Error(err)
 	}
 }

@@ -47,6 +47,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/topo"
@@ -197,7 +198,29 @@ func (f *Fabric) Run(jobs []Job) (*Result, error) {
 			return nil, err
 		}
 	}
-	return f.net.run(full, f.net.o.Deadline)
+	r, err := f.net.run(full, f.net.o.Deadline)
+	return r, f.net.unreached(full, err)
+}
+
+// unreached says which rank stands on a dead GPU, if that is why another cannot be reached.
+func (n *network) unreached(jobs []Job, err error) error {
+	if !errors.Is(err, topo.ErrUnreachable) || n.whole == nil {
+		return err
+	}
+	for _, name := range n.o.Fail {
+		bad, lookup := find(n.whole, name)
+		if lookup != nil {
+			continue
+		}
+		for _, j := range jobs {
+			for r, at := range j.Place {
+				if n.whole.Nodes[at].Kind == topo.GPU && slices.Contains(bad.nodes, at) {
+					return fmt.Errorf("rank %d stands on %s, which is dead; place the ranks on others: %w", r, n.whole.NodeName(at), err)
+				}
+			}
+		}
+	}
+	return err
 }
 
 // plain reports whether flows keep all links of their way, each by itself.
