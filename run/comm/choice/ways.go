@@ -116,8 +116,8 @@ var liked = []string{"direct", "recursive-doubling", "halving-doubling", "ring",
 //	7 ranks       0.39    0.56
 //	8 ranks       0.40    0.47
 //
-// Ranks that send to the root of a gather wait for nobody: that is done directly. So are short reduces between hosts, of which 4 ranks on 4
-// hosts take 0.8 times as long as by a tree (2026-11-19).
+// Ranks that send to the root of a gather wait for nobody: that is done directly. So are short reduces between hosts: 4 ranks on 4
+// hosts take 0.8 to 1.0 times as long as by a tree (2026-11-19).
 var crowded = append([]string{"recursive-doubling", "bcube", "halving-doubling", "ring", "binomial", "direct"},
 	slices.DeleteFunc(slices.Clone(liked[4:]), func(name string) bool { return name == "bcube" || name == "binomial" })...)
 

@@ -199,7 +199,7 @@ func StageOf(seq uint64, n int) int {
 
 // ahead reports whether a root copies its input though the others see it, so that it need not wait for its readers: where ranks
 // share cores, a wait in every operation is a switch in every operation. On two cores, beside other work, a broadcast of 16 KiB takes
-// 0.6 times as long so among 4 ranks and 0.3 times among 8; a scatter of 64 KiB 0.7 times (2026-11-19).
+// 0.7 times as long so among 4 ranks and 0.3 times among 8; a scatter of 64 KiB 0.7 times (2026-11-19).
 func (c *Call) ahead() bool {
 	return c.Full && c.In <= AheadUpTo && (c.Op == sched.Broadcast || c.Op == sched.Scatter)
 }
