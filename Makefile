@@ -10,7 +10,7 @@
 # make wheel  the Python package with the library in it, into dist, from what is on this machine
 # make torch-suite  PyTorch's own distributed tests on weft and on Gloo, 2, 3 and 4 ranks, shm and tcp, as docs/reference/tables/torch-suite.md; half an hour
 # make torch-files  PyTorch's other distributed test files on weft and on Gloo; SOURCE is the source of the installed PyTorch; an hour
-# make cycles  1,000 communicators and groups made and destroyed in C, Python and PyTorch: descriptors, threads and memory must stay; five minutes
+# make cycles  2,000 communicators and groups made and destroyed in C, Python and PyTorch: descriptors, threads and memory must stay; ten minutes
 # make torch-bench  times collectives of PyTorch over weft and over Gloo in turn; two minutes
 # make dist   a release in dist/: static binaries for Linux, others for macOS, an image, man pages, completions, SBOM, wheel, checksums (VERSION=v1.2.3 names it)
 # make bench  figures for docs/reference/performance.md; bench-sim is the simulator's part of it (ASTRA_RING: predict/sim/peer_test.go)
@@ -59,7 +59,7 @@ SLOW      = weft capi comm elastic up cli bench coord launch transport cases dra
 QUICK     = $(shell $(GO) list ./... | grep -v -e /internal/ -e /comm/ -e /transport/ -e /elastic/ $(foreach p,$(SLOW),-e '/$(p)$$'))
 # Packages with goroutines or shared memory. The others are pure values.
 RACE     ?= run/transport run/comm run/coord run/ckpt run/elastic run/launch run/internal run/train app/internal view/web observe move
-PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py libucx0 ucx-utils \
+PACKAGES := ibsim-utils opensm infiniband-diags chromium gcc g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev python3-torch python3-mpi4py mypy libucx0 ucx-utils \
 	netplan.io frr dnsmasq-base kea-dhcp4-server bind9-utils slurmctld slurmd slurm-client lldpd bird2 nftables prometheus
 
 .PHONY: gofmt vet staticcheck torch-suite torch-files torch-bench cycles quick test long lib race schedules freezes host-faults differential proofs dist cross bench bench-sim sim-table synth-shares synth-hosts bench-comm bench-hosts bench-canonical bench-busy accuracy plan-accuracy drift drills lab-scale consumers watch-drills watch-load gpu xfer-faults xfer-reclaims xfer-store bench-xfer kv-restart tenant-attacks fuzz lint packages build

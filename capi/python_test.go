@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/internal/libweft"
@@ -109,10 +111,10 @@ func TestPythonForks(t *testing.T) {
 	script(t, 2, libweft.Python(t, "multiprocessing"), "forks.py")
 }
 
-// cycles is how often groups are made and closed: a thousand times with WEFT_TEST_LONG.
+// cycles is how often groups are made and closed: two thousand times with WEFT_TEST_LONG.
 func cycles() string {
 	if bounded.Long() {
-		return "CYCLES=1000"
+		return "CYCLES=2000"
 	}
 	return "CYCLES=100"
 }
@@ -137,6 +139,49 @@ func TestCycles(t *testing.T) {
 func TestPythonStubs(t *testing.T) {
 	libweft.Build(t)
 	script(t, 1, libweft.Python(t, "ast"), "stubs.py")
+}
+
+// What the stubs promise is what the package has, as mypy sees it, and a caller's mistakes are found. Constructors are not for callers.
+func TestPythonTypes(t *testing.T) {
+	libweft.Build(t)
+	libweft.Python(t, "ctypes")
+	root := libweft.Root(t)
+	config := filepath.Join(t.TempDir(), "mypy.ini")
+	// The package's own modules are not annotated throughout; stubs are what callers see.
+	if err := os.WriteFile(config, []byte("[mypy]\nignore_missing_imports = True\n[mypy-weft.*]\nignore_errors = True\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func(name string, args ...string) string {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip(err)
+		}
+		cmd := bounded.Within(t, 5*time.Minute, name, args...)
+		cmd.Dir = t.TempDir() // where its cache goes
+		cmd.Env = append(os.Environ(), "MYPYPATH="+filepath.Join(root, "python"), "PYTHONPATH="+filepath.Join(root, "python"))
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	caller := filepath.Join(root, "capi", "testdata", "python", "typed.py")
+	text, err := os.ReadFile(caller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := check("mypy", "--strict", "--config-file", config, caller)
+	for n, line := range strings.Split(string(text), "\n") {
+		found := strings.Contains(out, fmt.Sprintf("typed.py:%d: error", n+1))
+		if want := strings.Contains(line, "# wrong"); found != want {
+			t.Errorf("line %d, %q: mypy objects: %t, want %t\n%s", n+1, strings.TrimSpace(line), found, want, out)
+		}
+	}
+	if !bounded.Long() { // it reads all of PyTorch
+		return
+	}
+	for line := range strings.Lines(check("stubtest", "weft", "--ignore-missing-stub", "--mypy-config-file", config)) {
+		public := regexp.MustCompile(`^error: weft\.[A-Z]`).MatchString(line)
+		if public && !strings.Contains(line, "__init__ is inconsistent, stub does not have argument") {
+			t.Error(line)
+		}
+	}
 }
 
 // The structures of _lib.py are those of the header.

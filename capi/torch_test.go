@@ -39,11 +39,11 @@ func TestTorchSuite(t *testing.T) {
 	}
 }
 
-// TestTorchCycles makes and destroys a thousand groups: descriptors, threads and memory stay. make cycles runs it with those of C and
+// TestTorchCycles makes and destroys two thousand groups: descriptors, threads and memory stay. make cycles runs it with those of C and
 // Python.
 func TestTorchCycles(t *testing.T) {
 	if !bounded.Long() {
-		t.Skip("a thousand groups take minutes; TestTorchDrills makes 32. WEFT_TEST_LONG=1 or make cycles")
+		t.Skip("two thousand groups take minutes; TestTorchDrills makes 32. WEFT_TEST_LONG=1 or make cycles")
 	}
 	python := libweft.Python(t, "torch")
 	libweft.Build(t)
