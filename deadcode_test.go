@@ -29,6 +29,7 @@ var unreached = []struct{ what, why string }{
 
 	// The library: Go programs call these, weft's own commands do not.
 	{"run/comm/async.go", "calls that return a handle, for programs that overlap"},
+	{"run/comm/handle.go:WaitAll", "calls that return a handle, for programs that overlap"},
 	{"run/comm/onesided.go", "one-sided operations"},
 	{"run/comm/tagged.go", "messages with tags, calls at once, prepared calls"},
 	{"run/comm/folds.go", "reductions by functions, scans, locations"},
