@@ -1,8 +1,9 @@
 package design
 
-import "github.com/weft-fabric/weft/model/sets"
-
-import "github.com/weft-fabric/weft/model/topo"
+import (
+	"github.com/weft-fabric/weft/model/sets"
+	"github.com/weft-fabric/weft/model/topo"
+)
 
 // Switches counts switches by tier. Leaf, spine and core are those of the
 // networks that accelerators use.

@@ -413,7 +413,7 @@ func leaks(t *testing.T, i *Info, of ...string) []string {
 			c.Close()
 			// They leave when their neighbour's address is known, by this NIC or by another one.
 			left := make([]uint64, len(ports))
-			bounded.Holds(t, 5*time.Second, func() bool {
+			bounded.Holds(5*time.Second, func() bool {
 				after, err := i.counters(ports)
 				if err != nil {
 					t.Fatal(err)

@@ -67,7 +67,7 @@ func TestAGuard(t *testing.T) {
 	if err := cmd.Wait(); err == nil || !r.failed() {
 		t.Errorf("%v; it failed: %v", err, r.failed())
 	}
-	if !Holds(t, 10*time.Second, func() bool { pids, _ := Of(mark); return len(pids) == 0 }) {
+	if !Holds(10*time.Second, func() bool { pids, _ := Of(mark); return len(pids) == 0 }) {
 		_, lines := Of(mark)
 		t.Errorf("left: %q", lines)
 	}
@@ -121,7 +121,7 @@ func TestUntil(t *testing.T) {
 	if looks != 3 {
 		t.Errorf("%d looks, want 3", looks)
 	}
-	if Holds(t, 20*time.Millisecond, func() bool { return false }) {
+	if Holds(20*time.Millisecond, func() bool { return false }) {
 		t.Error("what never holds held")
 	}
 	r := &recorder{TB: t}

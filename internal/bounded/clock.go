@@ -95,21 +95,19 @@ func atEnd(t testing.TB, f func(context.Context)) {
 // The test ends when it does not happen within limit. What tells is waited for by a channel instead.
 func Until(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
-	if !Holds(t, limit, holds) {
+	if !Holds(limit, holds) {
 		t.Fatalf("waited %v for: %s", limit, what)
 	}
 }
 
 // Holds is Until for tests that have more to say about what did not happen.
-func Holds(t testing.TB, limit time.Duration, holds func() bool) bool {
-	t.Helper()
-	over := After(t, limit)
+func Holds(limit time.Duration, holds func() bool) bool {
+	var c clock
 	for pause := 100 * time.Microsecond; !holds(); pause = min(pause+pause/8, 10*time.Millisecond) {
-		select {
-		case <-over:
-			return holds()
-		case <-time.After(pause):
+		if c.at(time.Now()) >= limit {
+			return false
 		}
+		time.Sleep(pause)
 	}
 	return true
 }

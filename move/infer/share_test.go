@@ -72,7 +72,7 @@ func TestPrefixesAreShared(t *testing.T) {
 	}
 	stored := func(n int64) {
 		t.Helper()
-		if !bounded.Holds(t, 20*time.Second, func() bool { return c.Status().Cache.Stored >= n }) {
+		if !bounded.Holds(20*time.Second, func() bool { return c.Status().Cache.Stored >= n }) {
 			t.Fatalf("the cache has %+v", c.Status().Cache)
 		}
 	}

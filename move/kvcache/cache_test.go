@@ -410,11 +410,7 @@ func TestPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wait := func(what string, ok func() bool) {
-		t.Helper()
-		bounded.Until(t, 20*time.Second, what, ok)
-	}
-	wait("b knows five blocks of a", func() bool { return b.Stat().Peers[0].Blocks == 5 })
+	bounded.Until(t, 20*time.Second, "b knows five blocks of a", func() bool { return b.Stat().Peers[0].Blocks == 5 })
 	if w, err := b.Match(ctx, "default", Path{Keys: path(3, 7)}); err != nil || len(w) != 5 || w[4] != AtPeer {
 		t.Fatal(w, err)
 	}
@@ -427,16 +423,16 @@ func TestPeers(t *testing.T) {
 	for i := range 30 { // a evicts; b hears of it
 		put(a, "default", path(4, i+1), content("default", hash(4, i)))
 	}
-	wait("b knows what a has now", func() bool {
+	bounded.Until(t, 20*time.Second, "b knows what a has now", func() bool {
 		return b.Stat().Peers[0].Blocks == 20 && !b.peers[0].has(a.tenants["default"].name(hash(3, 0)))
 	})
-	wait("the wrong token is refused", func() bool { return strings.Contains(wrong.Stat().Peers[0].Error, "401") })
+	bounded.Until(t, 20*time.Second, "the wrong token is refused", func() bool { return strings.Contains(wrong.Stat().Peers[0].Error, "401") })
 	if wrong.Stat().Peers[0].Blocks != 0 {
 		t.Error("a stranger was told what there is")
 	}
 	sa.CloseClientConnections()
 	sa.Close()
-	wait("b knows that a is gone", func() bool { return b.Stat().Peers[0].Error != "" && b.Stat().Peers[0].Blocks == 0 })
+	bounded.Until(t, 20*time.Second, "b knows that a is gone", func() bool { return b.Stat().Peers[0].Error != "" && b.Stat().Peers[0].Blocks == 0 })
 	if _, _, err := get(ctx, b, "default", path(4, 30)); !errors.Is(err, errMissing) {
 		t.Errorf("a block of a peer that is gone: %v", err)
 	}
@@ -703,9 +699,8 @@ func BenchmarkDirectory(b *testing.B) {
 		if err := put(a, "default", []kv.Hash{h}, []byte("x")); err != nil {
 			b.Fatal(err)
 		}
-		for name := a.tenants["default"].name(h); !other.peers[0].has(name); {
-			time.Sleep(20 * time.Microsecond) // between looks
-		}
+		name := a.tenants["default"].name(h)
+		bounded.Until(b, 20*time.Second, "the other to know a block", func() bool { return other.peers[0].has(name) })
 	}
 	b.ReportMetric(float64(other.Stat().Peers[0].Bytes)/float64(b.N), "bytes/block")
 }

@@ -208,7 +208,7 @@ func TestMovesUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if !bounded.Holds(t, 25*time.Second, func() bool { return c.Stat().Tenants[0].InUse == 0 }) {
+	if !bounded.Holds(25*time.Second, func() bool { return c.Stat().Tenants[0].InUse == 0 }) {
 		t.Fatalf("%d blocks stay locked", c.Stat().Tenants[0].InUse)
 	}
 }

@@ -38,7 +38,7 @@ func TestObjectStore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if !bounded.Holds(t, 20*time.Second, func() bool { return c.Stat().Counters.Packed+c.Stat().Counters.Raced >= 2 }) {
+		if !bounded.Holds(20*time.Second, func() bool { return c.Stat().Counters.Packed+c.Stat().Counters.Raced >= 2 }) {
 			t.Fatalf("the packs were not written: %+v", c.Stat().Counters)
 		}
 		written += c.Stat().Counters.Packed
@@ -179,7 +179,7 @@ func TestObjectStoreFaults(t *testing.T) {
 		c := open()
 		front.set(how)
 		fill(c)
-		if !bounded.Holds(t, 20*time.Second, func() bool { return count(c.Stat().Counters) > 0 }) {
+		if !bounded.Holds(20*time.Second, func() bool { return count(c.Stat().Counters) > 0 }) {
 			t.Fatalf("%s: %+v", how, c.Stat().Counters)
 		}
 		if !read(c, 0) {
@@ -189,7 +189,7 @@ func TestObjectStoreFaults(t *testing.T) {
 	front.set("")
 	c := open()
 	fill(c)
-	if !bounded.Holds(t, 20*time.Second, func() bool { return c.Stat().Counters.Packed > 0 }) {
+	if !bounded.Holds(20*time.Second, func() bool { return c.Stat().Counters.Packed > 0 }) {
 		t.Fatalf("the pack was not written: %+v", c.Stat().Counters)
 	}
 	hurt := 0

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-fabric/weft/internal/bounded"
 	"github.com/weft-fabric/weft/run/ckpt/blob"
 )
 
@@ -186,7 +187,7 @@ func TestOpenedOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the source to be read", func() bool { return x.opened.Load() == 1 })
+		bounded.Until(t, 30*time.Second, "the source to be read", func() bool { return x.opened.Load() == 1 })
 		p.link("tcp").session().lose(errors.New("for the test"))
 		close(x.slow)
 		if err := q.Wait(ctx); err != nil {
@@ -195,7 +196,7 @@ func TestOpenedOnce(t *testing.T) {
 		if !bytes.Equal(into.Bytes(), x.memory) {
 			t.Error("wrong bytes")
 		}
-		until(t, "the source to be closed", func() bool { return x.closed.Load() == 1 })
+		bounded.Until(t, 30*time.Second, "the source to be closed", func() bool { return x.closed.Load() == 1 })
 		if x.opened.Load() != 1 {
 			t.Errorf("%s: the source was opened %d times", op, x.opened.Load())
 		}

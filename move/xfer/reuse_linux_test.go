@@ -19,12 +19,6 @@ import (
 	"github.com/weft-fabric/weft/internal/bounded"
 )
 
-// until looks at a condition until it holds.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	bounded.Until(t, 30*time.Second, what, holds)
-}
-
 func guestOf(t *testing.T, a *Agent, id ID) *guest {
 	t.Helper()
 	a.mu.Lock()
@@ -166,7 +160,7 @@ func sourceUsedAgain(t *testing.T, timeout time.Duration) bool {
 	}
 	noise(mine.Bytes(), 9) // it is the user's again
 	leave()
-	bounded.Holds(t, 300*time.Millisecond, func() bool { return in.land.reason() == errLanded })
+	bounded.Holds(300*time.Millisecond, func() bool { return in.land.reason() == errLanded })
 	g.mu.Unlock()
 	n, err := b.NextNotice(ctx)
 	if err != nil || n.Err == nil {
@@ -201,7 +195,7 @@ func TestMemoryGoneBeforeTheCopy(t *testing.T) {
 	s.share.drop()
 	noise(mine.Bytes(), 5)
 	q := post()
-	until(t, "the post", func() bool { return g.find(q.Number()) != nil })
+	bounded.Until(t, 30*time.Second, "the post", func() bool { return g.find(q.Number()) != nil })
 	g.detach(s, errors.New("for the test"))
 	if err := q.Wait(ctx); err != nil {
 		t.Fatal(err)
@@ -238,7 +232,7 @@ func TestNothingIsKept(t *testing.T) {
 		time.Sleep(25 * time.Millisecond) // the lease ends
 	}
 	g := guestOf(t, b, a.ID())
-	until(t, "the owner to forget leases", func() bool {
+	bounded.Until(t, 30*time.Second, "the owner to forget leases", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return len(g.leases) == 0
@@ -262,7 +256,7 @@ func TestNothingIsKept(t *testing.T) {
 	}
 
 	a.Close()
-	until(t, "the guest's connection to end", func() bool {
+	bounded.Until(t, 30*time.Second, "the guest's connection to end", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return len(g.now) == 0
@@ -382,7 +376,7 @@ func TestResentSlicesEndWithTheRequest(t *testing.T) {
 		again(0)
 	}()
 	stacks := make([]byte, 1<<20)
-	until(t, "the slice to be sent again", func() bool {
+	bounded.Until(t, 30*time.Second, "the slice to be sent again", func() bool {
 		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*sender).one")
 	})
 	q.give(ErrCancelled, "a")

@@ -360,16 +360,13 @@ func splits(c *Comm) error {
 		return err
 	}
 	kept := 0
-	for range 10_000 { // over tcp others say that they let go of a board with a message nobody waits for
+	bounded.Holds(10*time.Second, func() bool { // over tcp others say that they let go of a board with a message nobody waits for
 		c.world.sweep()
 		c.world.mu.Lock()
+		defer c.world.mu.Unlock()
 		kept = len(c.world.retired)
-		c.world.mu.Unlock()
-		if kept <= 20 {
-			break
-		}
-		time.Sleep(time.Millisecond) // between looks
-	}
+		return kept <= 20
+	})
 	heap2, files2, routines2 := count()
 	if int64(heap2)-int64(heap) > max(1<<20, 4<<20*int64(times)/1000) || files2 > files+2 || routines2 > routines+8 || kept > 20 {
 		return fmt.Errorf("after %d splits: heap %d to %d bytes, %d to %d files, %d to %d goroutines, %d boards kept",

@@ -93,11 +93,6 @@ func fetch(ctx context.Context, c *kvcache.Cache, k kv.Hash) (out []byte, where 
 	return out, where, err
 }
 
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	bounded.Until(t, 20*time.Second, what, holds)
-}
-
 // peerBlocks is how many blocks a cache believes another to have; -1 if it does not know it.
 func (m member) peerBlocks(name string) int {
 	for _, p := range m.Stat().Peers {
@@ -115,23 +110,23 @@ func TestDirectory(t *testing.T) {
 	put(t, a.Cache, 1)
 	put(t, a.Cache, 2)
 	b := join(t, dial(), "b", 64*100)
-	until(t, "b to know what a had before it came", func() bool { return b.peerBlocks("a/1") == 2 })
+	bounded.Until(t, 20*time.Second, "b to know what a had before it came", func() bool { return b.peerBlocks("a/1") == 2 })
 	got, where, err := fetch(t.Context(), b.Cache, key(2))
 	if err != nil || where != kvcache.AtPeer || !bytes.Equal(got, []byte("block 2")) {
 		t.Fatalf("%q at %q, %v", got, where, err)
 	}
-	until(t, "a to know what b has now", func() bool { return a.peerBlocks("b") == 1 })
+	bounded.Until(t, 20*time.Second, "a to know what b has now", func() bool { return a.peerBlocks("b") == 1 })
 	for i := 3; i < 300; i++ { // more than a has room for
 		put(t, a.Cache, i)
 	}
-	until(t, "the last block to be known", func() bool {
+	bounded.Until(t, 20*time.Second, "the last block to be known", func() bool {
 		got, where, err = fetch(t.Context(), b.Cache, key(299))
 		return where == kvcache.AtPeer
 	})
 	if err != nil || !bytes.Equal(got, []byte("block 299")) {
 		t.Errorf("%q, %v", got, err)
 	}
-	until(t, "evictions to be known", func() bool { return b.peerBlocks("a/1") == 4 })
+	bounded.Until(t, 20*time.Second, "evictions to be known", func() bool { return b.peerBlocks("a/1") == 4 })
 
 	// A second cache of the name is refused, and does no harm.
 	other, err := kvcache.New(kvcache.Options{Name: "b", Block: 64, Memory: 6400})
@@ -155,11 +150,11 @@ func TestDirectory(t *testing.T) {
 	if _, err := b.etcd.Revoke(t.Context(), clientv3.LeaseID(r.Kvs[0].Lease)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a to leave", func() bool { return b.peerBlocks("a/1") != 4 })
-	until(t, "a to come back", func() bool { return b.peerBlocks("a/1") == 4 })
+	bounded.Until(t, 20*time.Second, "a to leave", func() bool { return b.peerBlocks("a/1") != 4 })
+	bounded.Until(t, 20*time.Second, "a to come back", func() bool { return b.peerBlocks("a/1") == 4 })
 
 	a.Directory.Close()
-	until(t, "a to be gone", func() bool { return b.peerBlocks("a/1") == -1 })
+	bounded.Until(t, 20*time.Second, "a to be gone", func() bool { return b.peerBlocks("a/1") == -1 })
 }
 
 // BenchmarkDirectory is how long it takes until another cache knows of a block: one at a time, and a thousand at once. The same by gossip:
@@ -170,7 +165,7 @@ func BenchmarkDirectory(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			x, y := join(b, dial(), fmt.Sprint("x", n), 64<<20), join(b, dial(), fmt.Sprint("y", n), 64<<20)
-			until(b, "y to know x", func() bool { return y.peerBlocks(fmt.Sprint("x", n)) == 0 })
+			bounded.Until(b, 20*time.Second, "y to know x", func() bool { return y.peerBlocks(fmt.Sprint("x", n)) == 0 })
 			b.ResetTimer()
 			for done := 0; done < b.N; {
 				k := min(n, b.N-done)
@@ -179,9 +174,7 @@ func BenchmarkDirectory(b *testing.B) {
 					put(b, x.Cache, last)
 				}
 				done += k
-				for y.peerBlocks(fmt.Sprint("x", n)) < done {
-					time.Sleep(20 * time.Microsecond) // between looks
-				}
+				bounded.Until(b, 20*time.Second, "blocks to be known", func() bool { return y.peerBlocks(fmt.Sprint("x", n)) >= done })
 			}
 			b.ReportMetric(float64(y.Stat().Peers[0].Bytes)/float64(b.N), "bytes/block")
 			b.StopTimer()

@@ -180,11 +180,14 @@ type timed struct {
 //	broadcast of 4 KiB      153       116
 //	scatter of 128 KiB      287       229
 func (x *timed) score() unit.Time {
-	if x.op == sched.Broadcast || x.op == sched.Scatter {
+	if overlap(x.op) {
 		return x.Time/2 + x.Period/2
 	}
 	return x.Time
 }
+
+// overlap reports whether calls in a row do: ranks other than the root wait for nobody but those that send to them.
+func overlap(op sched.Collective) bool { return op == sched.Broadcast || op == sched.Scatter }
 
 func byScore(a, b timed) int { return cmp.Compare(a.score(), b.score()) }
 
@@ -283,7 +286,7 @@ func (t *Table) enter(key contest) (*field, error) {
 	for _, x := range list {
 		for k, t := range second {
 			within[k] = never
-			if t < never/2 && key.op != sched.Broadcast && key.op != sched.Scatter { // see score
+			if t < never/2 && !overlap(key.op) { // see score
 				within[k] = t + t/slack
 			}
 		}

@@ -36,7 +36,7 @@ func TestAllAreKilledAtOnce(t *testing.T) {
 func (h *house) stops(slot int) {
 	h.t.Helper()
 	pid := h.signal(slot, syscall.SIGSTOP)
-	if !bounded.Holds(h.t, limit, func() bool { return bounded.Stopped(pid) }) {
+	if !bounded.Holds(limit, func() bool { return bounded.Stopped(pid) }) {
 		h.t.Fatalf("process %d of slot %d did not stop; %s", pid, slot, h.story())
 	}
 }

@@ -82,7 +82,7 @@ func (e *entrance) dial(t *testing.T) net.Conn {
 // turnedAway waits until the listener has counted n of a kind, and nothing else.
 func (e *entrance) turnedAway(t *testing.T, kind Kind, n uint64) {
 	t.Helper()
-	if !bounded.Holds(t, 20*time.Second, func() bool { return e.counts[kind].Load() >= n }) {
+	if !bounded.Holds(20*time.Second, func() bool { return e.counts[kind].Load() >= n }) {
 		t.Fatalf("%s: %v", kind, e.Counters())
 	}
 	for k := range kinds {
@@ -91,7 +91,7 @@ func (e *entrance) turnedAway(t *testing.T, kind Kind, n uint64) {
 		}
 	}
 	// What is counted is logged next, so it may be a moment until it is.
-	bounded.Holds(t, 20*time.Second, func() bool { return e.logged(kind) > 0 })
+	bounded.Holds(20*time.Second, func() bool { return e.logged(kind) > 0 })
 	if got := e.logged(kind); got != 1 {
 		t.Errorf("%s: logged %d times", kind, got)
 	}

@@ -628,7 +628,7 @@ func TestLateDuplicate(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "as rank 1: each needs") {
 		t.Error(err)
 	}
-	if !bounded.Holds(t, 20*time.Second, func() bool { return counter(meetings[0].Counters(), "hello.refused") == 1 }) { // once it was told so
+	if !bounded.Holds(20*time.Second, func() bool { return counter(meetings[0].Counters(), "hello.refused") == 1 }) { // once it was told so
 		t.Fatal(meetings[0].Counters())
 	}
 	var wg sync.WaitGroup

@@ -113,7 +113,7 @@ func TestGarbage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for kind := range words {
-		if !bounded.Holds(t, 20*time.Second, func() bool { return total(es[1], kind) >= 4 }) {
+		if !bounded.Holds(20*time.Second, func() bool { return total(es[1], kind) >= 4 }) {
 			t.Fatalf("%s: %d, want 4", kind, total(es[1], kind))
 		}
 	}

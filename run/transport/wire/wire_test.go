@@ -206,10 +206,6 @@ func TestLostWhileClosing(t *testing.T) {
 	e := es[0]
 	pr := e.peers[1]
 	s := pr.Streams()[0]
-	until := func(what string, is func() bool) {
-		t.Helper()
-		bounded.Until(t, 20*time.Second, what, is)
-	}
 	e.lmu.Lock() // nothing that is to be done later begins
 	begin := sync.OnceFunc(e.lmu.Unlock)
 	defer begin()
@@ -218,9 +214,9 @@ func TestLostWhileClosing(t *testing.T) {
 		defer close(lost)
 		s.fail(io.EOF)
 	}()
-	until("the stream is still listed", func() bool { return !slices.Contains(pr.Streams(), s) }) // the peer may have made another one
+	bounded.Until(t, 20*time.Second, "the stream is still listed", func() bool { return !slices.Contains(pr.Streams(), s) }) // the peer may have made another one
 	go func() { closed <- e.Close() }()
-	until("the endpoint does not close", e.closed.Load)
+	bounded.Until(t, 20*time.Second, "the endpoint does not close", e.closed.Load)
 	begin()
 	<-lost
 	<-closed

@@ -332,7 +332,7 @@ func (l *lab) take(host int, how func() error) (first, last time.Duration) {
 		defer l.mu.Unlock()
 		return len(l.died[host])
 	}
-	if !bounded.Holds(l.t, patience, func() bool { return known() >= len(l.alive) }) {
+	if !bounded.Holds(patience, func() bool { return known() >= len(l.alive) }) {
 		l.t.Fatalf("%d of %d know of the loss of host %d", known(), len(l.alive), host)
 	}
 	l.update()
@@ -397,7 +397,7 @@ func (l *lab) settle() {
 		before[i] = heard(i)
 	}
 	waiting := 0
-	if !bounded.Holds(l.t, patience, func() bool {
+	if !bounded.Holds(patience, func() bool {
 		waiting = 0
 		for _, i := range l.alive {
 			if heard(i) < before[i]+enough {

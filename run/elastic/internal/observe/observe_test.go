@@ -239,7 +239,7 @@ func TestStrangersAreCountedAndHarmless(t *testing.T) {
 	former := slander
 	former.Life = 3
 	send(right.seal(nil, to.ID, 1<<40, &former)) // another life of a member
-	if !bounded.Holds(t, patience, func() bool {
+	if !bounded.Holds(patience, func() bool {
 		n := c.all[0].Counters()
 		return n.Forged >= 5 && n.Repeated >= 1 && n.Unlisted >= 2
 	}) {
