@@ -432,7 +432,10 @@ func TestPeers(t *testing.T) {
 	}
 	sa.CloseClientConnections()
 	sa.Close()
-	bounded.Until(t, 20*time.Second, "b knows that a is gone", func() bool { return b.Stat().Peers[0].Error != "" && b.Stat().Peers[0].Blocks == 0 })
+	bounded.Until(t, 20*time.Second, "b knows that a is gone", func() bool {
+		of := b.Stat().Peers[0]
+		return of.Error != "" && of.Blocks == 0
+	})
 	if _, _, err := get(ctx, b, "default", path(4, 30)); !errors.Is(err, errMissing) {
 		t.Errorf("a block of a peer that is gone: %v", err)
 	}

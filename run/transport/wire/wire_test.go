@@ -214,9 +214,10 @@ func TestLostWhileClosing(t *testing.T) {
 		defer close(lost)
 		s.fail(io.EOF)
 	}()
-	bounded.Until(t, 20*time.Second, "the stream is still listed", func() bool { return !slices.Contains(pr.Streams(), s) }) // the peer may have made another one
+	// The peer may have made another one.
+	bounded.Until(t, 20*time.Second, "the stream to leave the list", func() bool { return !slices.Contains(pr.Streams(), s) })
 	go func() { closed <- e.Close() }()
-	bounded.Until(t, 20*time.Second, "the endpoint does not close", e.closed.Load)
+	bounded.Until(t, 20*time.Second, "the endpoint to close", e.closed.Load)
 	begin()
 	<-lost
 	<-closed
