@@ -82,6 +82,7 @@ func each(x *fit, f func(name string, v *float64)) {
 				f(fmt.Sprintf("%s %s %d", c, l.name, i), v)
 			}
 		}
+		f(fmt.Sprintf("%s packed", c), &k.Packed)
 		for i, v := range []*float64{&k.ExtraReduce, &k.ExtraGather, &k.ExtraScatter, &k.ExtraSend} {
 			f(fmt.Sprintf("%s extra %d", c, i), v)
 		}
@@ -474,12 +475,16 @@ func (s *study) page() []byte {
 	p("- The fabric's cuts: all that the NICs below a switch send to others passes the switch's links upwards. Bytes are")
 	p("  taken to spread evenly. Fabrics without tiers (torus, dragonfly) are refused.\n")
 	p("## Known to be off\n")
-	p("- 1,440 GB200 in 20 racks with NVLink SHARP off (CoreWeave, NCCL 2.26.2, `NCCL_NVLS_ENABLE=0`): all-reduce of 8 GiB is predicted at")
-	p("  502 GB/s of bus bandwidth for the ring, 381 were measured. From 512 MiB to 8 GiB the ring is predicted 6, 11, 16, 19 and 24%% too")
-	p("  fast: its start is right, its rate with LL128 across 20 racks is not, and no public log says how many channels NCCL found there.")
-	p("  Below 4 GiB the model expects the tree where NCCL chose the ring. Ask with `--nvls off --nccl-algo Ring`.")
-	p("- One and two racks with SHARP off are predicted 23 and 34%% too slow at 8 GiB: rings in a rack of 72 reach 835 GB/s, where eight GPUs,")
-	p("  which were fitted, reach 680.")
+	p("- 1,440 GB200 in 20 racks with NVLink SHARP off (CoreWeave, NCCL 2.26.2): the ring is predicted within 8%% from 512 MiB to 8 GiB,")
+	p("  where 414 GB/s are predicted and 381 were measured. Nothing is fitted to it: over a rack's NVLinks LL128 moves 0.74 of what")
+	p("  Simple does, the mean of Ampere and Hopper. With LL128 two and three B200 reach 384 and 479 GB/s (NVIDIA/nccl pull request 2343);")
+	p("  408 and 453 are predicted. Below 4 GiB the model expects the tree where NCCL chose the ring: `--nvls off --nccl-algo Ring`.")
+	p("- Rings over one and two racks are predicted 23 and 34%% too slow at 8 GiB: over 72 GPUs they reach 835 GB/s, over four of the")
+	p("  fitted machine 640. Both lie in the interval, which widens with the distance to what was measured.")
+	p("- Five V100, of which one is reached through another: 45 GB/s, 37 measured. NCCL keeps that hop's buffer on the GPU between, and")
+	p("  its receiver reads over NVLink, at a rate that nobody published. The interval is that of an unknown generation.")
+	p("- Below 1 MiB: all-to-all on H100 has five points of 16 us between neighbours of 8, which is noise. LL through two sockets moves")
+	p("  half of what it moves through one: eight RTX PRO 6000 are predicted 25 to 40%% too fast at 256 and 512 KiB.")
 	p("- Three racks without NVLink SHARP are within 6%% (NVIDIA/nccl issue 1801, NCCL 2.27.3, 16 GiB): the ring with 4 and 8 GPUs a rack 196.7")
 	p("  and 393.7 GB/s, predicted 188.6 and 372.1; the tree 234.4 and 485.7, predicted 230.4 and 475.9.")
 	p("- NVLSTree across racks was never measured in public; 807 GB/s are predicted for 20 racks.")
@@ -527,6 +532,11 @@ func constantsFile(s *study) []byte {
 			}
 			p("\t\t\t%s: law{Floor: %g, Hop: %g, Share: %g, Overlap: %g}, // %s", l.name, l.l.Floor, l.l.Hop, l.l.Share, l.l.Overlap, how)
 		}
+		how := "of Simple, by LL128's points"
+		if count(c, ring, ll128) < 4 || c == classBlackwell {
+			how = "borrowed"
+		}
+		p("\t\t\tPacked: %g, // %s", k.Packed, how)
 		p("\t\t\tExtraReduce: %g, ExtraGather: %g, ExtraScatter: %g, ExtraSend: %g,\n\t\t},",
 			k.ExtraReduce, k.ExtraGather, k.ExtraScatter, k.ExtraSend)
 	}

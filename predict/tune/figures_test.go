@@ -146,23 +146,46 @@ func TestThreeRacksWithoutSHARP(t *testing.T) {
 	check(t, list)
 }
 
-// TestTwentyRacksWithoutSHARP: 1,440 GB200 in 20 racks with NVLink SHARP off, as the script of
-// the published run has it (CoreWeave's nccl-tests, NCCL 2.26.2). The ring's start is
-// right within 6%; its rate with LL128 is a quarter too high, and may not get worse.
-func TestTwentyRacksWithoutSHARP(t *testing.T) {
+// racksWithoutSHARP are runs of CoreWeave's nccl-tests on GB200 with NVLink SHARP off: one rack (pull request 43) and twenty.
+var racksWithoutSHARP = []struct {
+	gpus int
+	size unit.Bytes
+	us   float64
+}{
+	{72, 512 * unit.MiB, 1806.7}, {72, unit.GiB, 3108.8}, {72, 2 * unit.GiB, 5589.1}, {72, 4 * unit.GiB, 10094}, {72, 8 * unit.GiB, 20299},
+	{1440, 512 * unit.MiB, 7108}, {1440, unit.GiB, 9806}, {1440, 2 * unit.GiB, 14980}, {1440, 4 * unit.GiB, 24782},
+	{1440, 8 * unit.GiB, 45004},
+}
+
+// TestRacksWithoutSHARP: rings over one rack and over twenty lie in the intervals of their predictions, and the ring with LL128 over
+// twenty, to which nothing was fitted, is right within 10%.
+func TestRacksWithoutSHARP(t *testing.T) {
 	s := newMachines(t)
 	g := preset(t, s.c, "gb200-su", map[string]int{"su": 3})
-	m, err := NewNCCL(g, allGPUs(g)[:1440], s.c, NCCLOptions{NoNVLS: true, Algos: []string{"Ring"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []figure
-	for _, c := range []struct {
-		size   unit.Bytes
-		us, by float64
-	}{{512 * unit.MiB, 7108, .07}, {unit.GiB, 9806, .12}, {2 * unit.GiB, 14980, .17}, {4 * unit.GiB, 24782, .20}, {8 * unit.GiB, 45004, .25}} {
+	for _, c := range racksWithoutSHARP {
+		m, err := NewNCCL(g, allGPUs(g)[:c.gpus], s.c, NCCLOptions{NoNVLS: true, Algos: []string{"Ring"}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		p := m.Predict(sched.AllReduce, c.size)
-		list = append(list, figure{fmt.Sprintf("%s %s %s, us", p.Algo, p.Proto, c.size), p.Time.Microseconds(), c.us, c.by})
+		by := p.Within
+		if c.gpus == 1440 {
+			by = .1
+		}
+		us := p.Time.Microseconds()
+		list = append(list, figure{fmt.Sprintf("%d GPUs, %s %s %s, us", c.gpus, p.Algo, p.Proto, c.size), c.us, us, by})
 	}
 	check(t, list)
+}
+
+// TestForcedLL128: rings with LL128 on two and three B200, all-reduce of 1 GiB (NVIDIA/nccl pull request 2343, mean of three pairs in
+// and out of place). The model has no point of LL128 on Blackwell: its rate is lent by Ampere and Hopper.
+func TestForcedLL128(t *testing.T) {
+	s := newMachines(t)
+	bus := func(n int) float64 {
+		m := s.model("dgx-b200", n, 1, NCCLOptions{NoNVLS: true, Algos: []string{"Ring"}, Protos: []string{"LL128"}})
+		return float64(m.Predict(sched.AllReduce, unit.GiB).BusBW) / 1e9
+	}
+	check(t, []figure{{"2 GPUs, GB/s", bus(2), 383.7, .12}, {"3 GPUs", bus(3), 479, .12}})
 }

@@ -216,6 +216,23 @@ func mean(otherwise law, list ...law) law {
 	return law{math.Exp(sum[0] / n), math.Exp(sum[1] / n), math.Exp(sum[2] / n), math.Exp(sum[3] / n)}
 }
 
+// packed is a class's own ratio of LL128 to Simple, else the mean of its lenders'; PCIe never runs LL128.
+func packed(own *[classes]constants, c class) float64 {
+	if l := own[c].LL128; l.Floor > 0 {
+		return l.Share / own[c].Simple.Share
+	}
+	sum, n := 0.0, 0.0
+	for _, from := range lenders[c] {
+		if l := own[from].LL128; l.Floor > 0 {
+			sum, n = sum+math.Log(l.Share/own[from].Simple.Share), n+1
+		}
+	}
+	if n == 0 {
+		return 120.0 / 128
+	}
+	return math.Exp(sum / n)
+}
+
 func borrow(all *[classes]constants) {
 	own := *all
 	for c := range classes {
@@ -251,6 +268,7 @@ func borrow(all *[classes]constants) {
 		if k.LL128.Floor == 0 {
 			k.LL128 = mean(k.Simple, get(func(k *constants) law { return k.LL128 })...)
 		}
+		k.Packed = packed(&own, c)
 		if k.NVLS.Floor == 0 {
 			k.NVLS = mean(law{25, 0, .85, 1}, get(func(k *constants) law { return k.NVLS })...)
 		}

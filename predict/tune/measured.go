@@ -68,6 +68,10 @@ type constants struct {
 	NVLS              law
 	SendLL, Send      law // sends and receives
 
+	// Packed is what LL128 moves over the links inside a node, of what Simple does. Threads store every line with its flag themselves,
+	// which fills NVLink less than it fills a NIC.
+	Packed float64
+
 	// Blocks of a ring step's time besides the steps: a rank copies its own
 	// block, and the first and last step overlap with nothing.
 	ExtraReduce, ExtraGather, ExtraScatter float64 // all-reduce, all-gather, reduce-scatter
@@ -248,9 +252,10 @@ func (k *constants) several(f *facts, net network, op sched.Collective, a algori
 	first := k.LL.Floor + k.LL.Hop*in + net.Hop*out
 	moreIn, moreOut := f.hops(op, a, f.nodes)
 	more := k.LL.Hop*(moreIn-in) + net.Hop*furtherHop*(moreOut-out)
-	wire := f.crossing(op, a, bytes) / (f.nicWire() * f.nicShare(net)) / 1e3
+	data, packed := k.data(p)
+	wire := f.crossing(op, a, bytes) / (f.nicWire() * f.nicShare(net)) / 1e3 / data
 	limit = "nic"
-	if w := f.fabric(op, a, bytes) / f.nicShare(net); w > wire {
+	if w := f.fabric(op, a, bytes) / f.nicShare(net) / data; w > wire {
 		wire, limit = w, "fabric"
 	}
 	if f.medium != alone {
@@ -266,15 +271,9 @@ func (k *constants) several(f *facts, net network, op sched.Collective, a algori
 			// rings leave at different GPUs each of them carries one less inside.
 			micros *= float64(f.perNode-1) / float64(f.perNode)
 		}
-		if w := micros / l.Share; w > wire {
+		if w := micros / l.Share / packed; w > wire {
 			wire, limit = w, f.medium.String()
 		}
-	}
-	switch p { // the part of what Simple moves that is data
-	case ll:
-		wire /= k.LL.Share / k.Simple.Share
-	case ll128:
-		wire /= 120.0 / 128
 	}
 	if first+more > wire {
 		limit = "latency"
@@ -282,9 +281,29 @@ func (k *constants) several(f *facts, net network, op sched.Collective, a algori
 	return cost.Join(first, wire, net.Overlap) + more, limit
 }
 
-// measured gives the time that measurements suggest, and what bounds it.
+// data gives the parts of what Simple moves between nodes and inside of them that a protocol moves as data.
+func (k *constants) data(p protocol) (between, inside float64) {
+	switch p {
+	case ll:
+		part := k.LL.Share / k.Simple.Share
+		return part, part
+	case ll128:
+		return 120.0 / 128, k.Packed
+	default:
+		return 1, 1
+	}
+}
+
+// measured gives the time that measurements suggest, and what bounds it. Blackwell's law of LL128 is Simple's, as NCCL 2.27 runs Simple on
+// a node where its model takes LL128; whoever asks for LL128 gets it.
 func (m *NCCL) measured(op sched.Collective, a algorithm, p protocol, bytes float64) (us float64, limit string) {
-	return fitted.time(m.f, op, a, p, bytes)
+	if p != ll128 || len(m.o.Protos) == 0 {
+		return fitted.time(m.f, op, a, p, bytes)
+	}
+	asked, c := fitted, m.f.class()
+	k := &asked.Class[c]
+	k.LL128.Share = k.Simple.Share * k.Packed
+	return asked.time(m.f, op, a, p, bytes)
 }
 
 // fit is every fitted constant.
@@ -343,8 +362,9 @@ func (m *NCCL) Predict(op sched.Collective, bytes unit.Bytes) Prediction {
 	c = c.timed(op, m.f.ranks, bytes, us)
 	c.Limit = limit
 	p := Prediction{Choice: c}
-	p.Nearest, p.Error = m.nearest(op, bytes)
-	p.Within = max(m.within(bytes), p.Error)
+	var doublings float64
+	p.Nearest, p.Error, doublings = m.nearest(op, bytes)
+	p.Within = max(m.within(bytes)*farther(doublings), p.Error)
 	return p
 }
 

@@ -77,9 +77,8 @@ func (r *region) distance(f *facts, op sched.Collective, bytes float64) (d float
 // nearest describes the nearest measured point and the error to expect: that of
 // the region where the point is of the same generation and GPU count, else what
 // showed when such a GPU count, or such a generation, was left out of the fit.
-// Each doubling of GPUs or nodes past the first adds a quarter, a judgement: no
-// points tell.
-func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (string, float64) {
+// How many doublings of GPUs or nodes lie between is given, too.
+func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (what string, err, doublings float64) {
 	f := m.f
 	var best *region
 	bestD, bestGPUs := math.Inf(1), 0
@@ -89,12 +88,12 @@ func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (string, float64) 
 		}
 	}
 	if best == nil {
-		return "none", math.NaN()
+		return "none", math.NaN(), 0
 	}
 	b := bandOf(float64(bytes))
 	size := point(best, float64(bytes))
 	var far []string
-	err := best.err[b]
+	err = best.err[b]
 	if best.class != f.class() {
 		far = append(far, fmt.Sprintf("another kind of machine (%s, not %s)", best.class, f.class()))
 	} else {
@@ -127,23 +126,40 @@ func (m *NCCL) nearest(op sched.Collective, bytes unit.Bytes) (string, float64) 
 		err = max(err, heldNet)
 	case best.class != f.class():
 		err = max(err, heldMachine[f.class()][b])
+	case f.path == pathNVB:
+		far = append(far, "no measured ring passes through a GPU that only relays")
+		err = max(err, worst(&heldMachine, b))
 	case bestGPUs != f.ranks:
 		err = max(err, heldGPUs[f.class()][b])
 	}
-	doublings := max(math.Abs(math.Log2(float64(bestGPUs)/float64(f.ranks))), math.Abs(math.Log2(float64(best.nodes)/float64(f.nodes))))
+	doublings = max(math.Abs(math.Log2(float64(bestGPUs)/float64(f.ranks))), math.Abs(math.Log2(float64(best.nodes)/float64(f.nodes))))
 	if err < 0 { // nobody measured sizes like this one there
 		err = heldMachine[f.class()][b]
 	}
-	err *= 1 + max(0, doublings-1)/4
-	return fmt.Sprintf("%s, %s, %d GPUs, %s: %s", best.machine, best.op, bestGPUs, unit.Bytes(size), strings.Join(far, ", ")), err
+	err *= farther(doublings)
+	return fmt.Sprintf("%s, %s, %d GPUs, %s: %s", best.machine, best.op, bestGPUs, unit.Bytes(size), strings.Join(far, ", ")), err, doublings
 }
+
+// worst is what the generation erred by that was the hardest to predict without its points: for what no machine with points has.
+func worst(held *[classes][bands]float64, b band) (most float64) {
+	for c := range held {
+		most = max(most, held[c][b])
+	}
+	return most
+}
+
+// farther widens an error: each doubling past the first adds a quarter, a judgement, as no points tell.
+func farther(doublings float64) float64 { return 1 + max(0, doublings-1)/4 }
 
 // within is the error that nine of ten predictions for an unmeasured GPU count stayed below, or for an unmeasured generation, or
 // on a cluster that was left out.
 func (m *NCCL) within(bytes unit.Bytes) float64 {
 	f, b := m.f, bandOf(float64(bytes))
-	if f.nodes > 1 {
+	switch {
+	case f.nodes > 1:
 		return heldNet
+	case f.path == pathNVB:
+		return worst(&withinMachine, b)
 	}
 	for i := range regions {
 		if regions[i].class == f.class() && regions[i].nodes == 1 {

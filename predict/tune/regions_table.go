@@ -29,9 +29,9 @@ var regions = []region{
 	{machine: "rtx_pro_6000_server", class: 5, nodes: 1, net: 0, op: sched.ReduceScatter, gpus: []int{4, 8}, from: 512, to: 536870912, err: [bands]float64{0.032, 0.017, 0.027}},
 	{machine: "v100", class: 0, nodes: 1, net: 0, op: sched.AllReduce, gpus: []int{2, 4, 8}, from: 1048576, to: 1073741824, err: [bands]float64{-1, 0.013, 0.009}},
 	{machine: "a100", class: 1, nodes: 1, net: 0, op: sched.AllReduce, gpus: []int{2, 4, 8}, from: 1048576, to: 1073741824, err: [bands]float64{-1, 0.050, 0.024}},
-	{machine: "aws_p4de_a100", class: 1, nodes: 2, net: 1, op: sched.AllReduce, gpus: []int{16}, from: 8, to: 2147483648, err: [bands]float64{0.003, 0.041, 0.024}},
-	{machine: "aws_p5_h100", class: 2, nodes: 2, net: 2, op: sched.AllReduce, gpus: []int{16}, from: 8, to: 17179869184, err: [bands]float64{0.003, 0.006, 0.042}},
-	{machine: "aws_p5en_h200", class: 2, nodes: 4, net: 2, op: sched.AllReduce, gpus: []int{32}, from: 4294967296, to: 4294967296, err: [bands]float64{-1, -1, 0.065}},
+	{machine: "aws_p4de_a100", class: 1, nodes: 2, net: 1, op: sched.AllReduce, gpus: []int{16}, from: 8, to: 2147483648, err: [bands]float64{0.003, 0.024, 0.015}},
+	{machine: "aws_p5_h100", class: 2, nodes: 2, net: 2, op: sched.AllReduce, gpus: []int{16}, from: 8, to: 17179869184, err: [bands]float64{0.002, 0.007, 0.024}},
+	{machine: "aws_p5en_h200", class: 2, nodes: 4, net: 2, op: sched.AllReduce, gpus: []int{32}, from: 4294967296, to: 4294967296, err: [bands]float64{-1, -1, 0.072}},
 }
 
 // heldGPUs is the median error on a GPU count that was left out of the fit.

@@ -20,7 +20,10 @@ import (
 //
 // It reports false where a cycle exists, or where NVLink does not join them all.
 // What passing through a GPU costs is not in it: on five V100 rings so reach 45
-// GB/s by this count, and 37 were measured.
+// GB/s by this count, and 37 were measured. NCCL keeps the buffer of such a hop in
+// the memory of the GPU between, so the receiver reads it over NVLink, where all
+// other hops are writes; at what rate, no public figure says. The interval of an
+// answer is therefore that of a machine that nobody measured.
 func (f *facts) relayed(g *topo.Graph, group []topo.NodeID, c *catalog.Catalog) (bool, error) {
 	links := func(a, b topo.NodeID) (count int) {
 		for _, e := range g.Edges(a) {

@@ -21,6 +21,8 @@ func TestFiveV100(t *testing.T) {
 	p := m.Predict(sched.AllReduce, unit.GiB)
 	if bus := float64(p.BusBW) / 1e9; p.Algo != "Ring" || bus < 30 || bus > 46 || p.Limit != "nvlink" {
 		t.Errorf("%s at %.1f GB/s, limited by %s; measured 37", p.Algo, bus, p.Limit)
+	} else if bus/37-1 > p.Within {
+		t.Errorf("37 GB/s were measured, %.1f +-%.0f%% is predicted", bus, 100*p.Within)
 	}
 	// GPUs 1 and 4 have no NVLink between them: nothing to relay over in a set that NVLink does not join.
 	m, err = NewNCCL(g, []topo.NodeID{gpus[1], gpus[4]}, s.c, NCCLOptions{})
