@@ -127,7 +127,7 @@ after links have changed; --forget removes the stored programs.`,
 		"`COLLECTIVE`: all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all; for --measured a list, by default the first three")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-1v, instead of a cluster")
 	s.StringVar(&f.links, "links", "", "`FILE` of links instead of a cluster, one per line: r0 r1 25GB/s")
-	s.StringVar(&f.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; default: all")
+	s.StringVar(&f.gpus, "gpus", "", gpusHelp+"; default: all")
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
 	s.IntVar(&f.wish.Root, "root", 0, "root `RANK` of a rooted collective")
 	s.IntVar(&f.wish.Channels, "channels", 0, "most channels to use; 0 for no limit")

@@ -71,7 +71,7 @@ libweft.so, NCCL's tuner plug-in (docs/how-to/nccl.md).`,
 	f.StringVar(&s.op, "op", "all-reduce", "`COLLECTIVE`: "+collectiveList())
 	f.StringVar(&s.size, "size", "64MiB", "`SIZE` of the larger of input and output")
 	f.StringVar(&s.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
-	f.StringVar(&s.gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 of the first host, or full names like n[0-1]:gpu[0-7]; default: all")
+	f.StringVar(&s.gpus, "gpus", "", gpusHelp+"; default: all")
 	f.StringVar(&s.cal, "cal", "", "`FILE` of 'weft calibrate': choose by the cluster's own measurements as well")
 	f.BoolVar(&s.bound, "bound", false, "the least time any schedule can take, and the cut that proves it")
 	f.StringVar(&s.links, "links", "", "with --bound: `FILE` of links, as 'weft algo synth --links' takes it")

@@ -81,7 +81,7 @@ picture of up to sixteen ranks, showing repeated rounds once.`,
 	s.StringVar(&f.size, "size", "1GiB", "`SIZE` of the larger of input and output, or a range FROM..TO that doubles")
 	s.StringVar(&f.cluster, "cluster", "", "`CLUSTER` file or preset; may be given as the argument, too")
 	s.StringVar(&f.host, "host", "", "one host of this `KIND`, such as dgx-h100, instead of a cluster")
-	s.StringVar(&f.gpus, "gpus", "", "the first `N` GPUs of the cluster, or a range that starts with the first: 0-7; default: all")
+	s.StringVar(&f.gpus, "gpus", "", gpusHelp+"; default: all")
 	s.StringVar(&f.algo, "algo", "auto",
 		"`NAME` of the algorithm, see 'weft algo list'; hierarchical/NAME for another than ring between domains; auto for the fastest")
 	s.IntVar(&f.channels, "channels", 0, "copies of the pattern side by side; 0 for as many as suit the machine")
@@ -363,42 +363,24 @@ func (f *simFlags) options() (o sim.Options, err error) {
 	return o, nil
 }
 
-// firstGPUs reads --gpus: a count, or a set as 'weft explain' takes it, if that is the first GPUs in their order. 0 means all.
-func (f *simFlags) firstGPUs(g *topo.Graph, all []topo.NodeID) (int, error) {
-	if f.gpus == "" {
-		return 0, nil
-	}
-	if n, err := strconv.Atoi(f.gpus); err == nil {
-		return n, nil
-	}
-	set, err := chooseGPUs(g, f.gpus)
-	if err != nil {
-		return 0, err
-	}
-	if len(set) > len(all) || !slices.Equal(set, all[:len(set)]) {
-		return 0, fmt.Errorf("--gpus %s: these are not the first %d GPUs; use --place %s with an --algo", f.gpus, len(set), f.gpus)
-	}
-	return len(set), nil
-}
-
-// chosenGPUs are the GPUs that take part: all, or the first of them.
+// chosenGPUs are the GPUs that take part. Only models of libraries order any set of them; simulations take the first.
 func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
-	var gpus []topo.NodeID
-	c.Graph.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { gpus = append(gpus, n) })
-	n, err := f.firstGPUs(c.Graph, gpus)
-	if err != nil {
-		return nil, err
+	all := explainAll(c.Graph, c.Graph.Count(topo.GPU))
+	set := all
+	if f.gpus != "" {
+		var err error
+		if set, err = chooseGPUs(c.Graph, f.gpus); err != nil {
+			return nil, err
+		}
 	}
-	if n < 0 || n > len(gpus) {
-		return nil, fmt.Errorf("--gpus %s: %s has %d", f.gpus, c.Name, len(gpus))
+	switch {
+	case len(set) < 2:
+		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(set))
+	case f.as != "" || f.cal != "" || len(set) <= len(all) && slices.Equal(set, all[:len(set)]):
+		return set, nil
 	}
-	if n > 0 {
-		gpus = gpus[:n]
-	}
-	if len(gpus) < 2 {
-		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(gpus))
-	}
-	return gpus, nil
+	return nil, fmt.Errorf("--gpus %s: these are not the first %d GPUs; --place %s with an --algo takes them in that order, "+
+		"--as nccl and 'weft algo synth' look for a good one", f.gpus, len(set), f.gpus)
 }
 
 // row simulates one size on n GPUs. If it is the only one, the row also says why algorithms were left out.

@@ -61,11 +61,8 @@ func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim
 	}
 	var set []topo.NodeID
 	if j.place != "" {
-		if set, err = chooseGPUs(c.Graph, j.place); err != nil {
-			return out, fmt.Errorf("place: %w", err)
-		}
-		if twice := repeated(set); twice != topo.None {
-			return out, fmt.Errorf("place: %s stands twice; every rank has a GPU of its own", c.Graph.NodeName(twice))
+		if set, err = parseGPUs(c.Graph, j.place); err != nil {
+			return out, fmt.Errorf("place %s: %w", j.place, err)
 		}
 	} else {
 		set = explainAll(c.Graph, gpus)

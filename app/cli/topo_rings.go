@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,14 +75,26 @@ func newTopoRings() *cobra.Command {
 		},
 	}
 	p.register(cmd)
-	cmd.Flags().StringVar(&gpus, "gpus", "", "which `GPUS`: 0-3, 0,1,4 or full names n0:gpu[0-3]; default: all of the first host")
+	cmd.Flags().StringVar(&gpus, "gpus", "", gpusHelp+"; default: all of the first host")
 	cmd.Flags().IntVar(&o.Budget, "budget", 0, "search steps before giving up on a proof; 0 for the default")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }
 
-// chooseGPUs reads a choice of GPUs: numbers are GPUs of the first host.
+// gpusHelp describes --gpus wherever it may name GPUs.
+const gpusHelp = "which `GPUS`: 16 for the first 16; 0-3 or 0,1,4 of the first host; or names like n[0-1]:gpu[0-7]"
+
+// chooseGPUs reads --gpus.
 func chooseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
+	set, err := parseGPUs(g, choice)
+	if err != nil {
+		return nil, fmt.Errorf("--gpus %s: %w", choice, err)
+	}
+	return set, nil
+}
+
+// parseGPUs reads a choice of GPUs: one number is how many, several are GPUs of the first host.
+func parseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
 	var set []topo.NodeID
 	if len(g.Hosts) == 0 {
 		return nil, fmt.Errorf("%s has no hosts", g.Name)
@@ -94,22 +107,31 @@ func chooseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
 		}
 		return set, nil
 	}
+	if n, err := strconv.Atoi(choice); err == nil {
+		if have := g.Count(topo.GPU); n < 1 || n > have {
+			return nil, fmt.Errorf("%s has %d; a number says how many", g.Name, have)
+		}
+		return explainAll(g, n), nil
+	}
 	if strings.Trim(choice, "0123456789,-") == "" {
 		choice = g.Hosts[0].Name + ":gpu[" + choice + "]"
 	}
 	names, err := hostlist.Expand(choice)
 	if err != nil {
-		return nil, fmt.Errorf("--gpus: %w", err)
+		return nil, err
 	}
 	for _, name := range names {
 		n, err := g.Lookup(name)
 		if err != nil {
-			return nil, fmt.Errorf("--gpus: %w", err)
+			return nil, err
 		}
 		if g.Nodes[n].Kind != topo.GPU {
-			return nil, fmt.Errorf("--gpus: %s is a %s", name, g.Nodes[n].Kind)
+			return nil, fmt.Errorf("%s is a %s", name, g.Nodes[n].Kind)
 		}
 		set = append(set, n)
+	}
+	if twice := repeated(set); twice != topo.None {
+		return nil, fmt.Errorf("%s stands twice", g.NodeName(twice))
 	}
 	return set, nil
 }
