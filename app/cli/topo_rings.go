@@ -93,25 +93,25 @@ func chooseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
 	return set, nil
 }
 
-// parseGPUs reads a choice of GPUs: one number is how many, several are GPUs of the first host.
+// parseGPUs reads a choice of GPUs: one number is how many, several are GPUs of the first host, nothing is all of that host.
 func parseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
-	var set []topo.NodeID
 	if len(g.Hosts) == 0 {
 		return nil, fmt.Errorf("%s has no hosts", g.Name)
-	}
-	if choice == "" {
-		for i, n := range g.HostNodes(0) {
-			if n.Kind == topo.GPU {
-				set = append(set, g.Hosts[0].First+topo.NodeID(i))
-			}
-		}
-		return set, nil
 	}
 	if n, err := strconv.Atoi(choice); err == nil {
 		if have := g.Count(topo.GPU); n < 1 || n > have {
 			return nil, fmt.Errorf("%s has %d; a number says how many", g.Name, have)
 		}
 		return explainAll(g, n), nil
+	}
+	if choice == "" {
+		var set []topo.NodeID
+		for i, n := range g.HostNodes(0) {
+			if n.Kind == topo.GPU {
+				set = append(set, g.Hosts[0].First+topo.NodeID(i))
+			}
+		}
+		return set, nil
 	}
 	if strings.Trim(choice, "0123456789,-") == "" {
 		choice = g.Hosts[0].Name + ":gpu[" + choice + "]"
@@ -120,6 +120,12 @@ func parseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
 	if err != nil {
 		return nil, err
 	}
+	return lookupGPUs(g, names)
+}
+
+// lookupGPUs finds GPUs by their names.
+func lookupGPUs(g *topo.Graph, names []string) ([]topo.NodeID, error) {
+	var set []topo.NodeID
 	for _, name := range names {
 		n, err := g.Lookup(name)
 		if err != nil {
