@@ -127,11 +127,12 @@ func calibrateSteps(cmd *cobra.Command, path, on string, p presetFlags, out stri
 	}
 	at := map[string]int{}
 	for i, name := range rows[0] {
-		at[name] = i
+		at[strings.ToLower(strings.TrimSpace(name))] = i
 	}
 	for _, name := range []string{"model", "framework", "layout", "step_s"} {
 		if _, ok := at[name]; !ok {
-			return fmt.Errorf("%s: no column %s; want model, framework, layout, step_s", path, name)
+			return fmt.Errorf("%s: no column %s; it has %q, want model, framework, layout, step_s, with commas between",
+				path, name, strings.Join(rows[0], ","))
 		}
 	}
 	var all []plan.Own

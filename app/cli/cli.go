@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/run/comm"
 	"github.com/weft-fabric/weft/run/comm/device"
 	"github.com/weft-fabric/weft/run/launch"
@@ -79,6 +81,7 @@ preset or host ('weft topo build --list' shows them).`,
 			root.AddCommand(c)
 		}
 	}
+	root.SetFlagErrorFunc(wrongFlag)
 	root.SetHelpCommandGroupID(about)
 	root.SetCompletionCommandGroupID(about)
 	root.AddCommand(newBenchRank(), newFitRank(), newLabInit(), newLabRank(), newRank(), newServeWorker(),
@@ -145,6 +148,27 @@ func ofRank(err error) error {
 		return err
 	}
 	return finding{err}
+}
+
+// wrongFlag says what a flag for numbers wants. Flags of other kinds say it themselves.
+func wrongFlag(_ *cobra.Command, err error) error {
+	bad, known := errors.AsType[*pflag.InvalidValueError](err)
+	number, parsed := errors.AsType[*strconv.NumError](err)
+	if !known || !parsed {
+		return err
+	}
+	want := "a number"
+	switch kind := bad.GetFlag().Value.Type(); {
+	case kind == "bool":
+		want = "true or false"
+	case errors.Is(number, strconv.ErrRange):
+		want = "a number that is not so large"
+	case strings.HasPrefix(kind, "uint"):
+		want = "a whole number from 0 on"
+	case strings.HasPrefix(kind, "int"):
+		want = "a whole number"
+	}
+	return fmt.Errorf("--%s is %q; want %s", bad.GetFlag().Name, bad.GetValue(), want)
 }
 
 // group is what a command does that only holds others: help, or an error that names them.

@@ -30,6 +30,7 @@ var ignoredFlags = []ignored{
 	{"explain", "gpus fail slow set su", "links", "", "--links stands instead of a cluster; leave it out"},
 	{"plan", "micro", "", "like", "it completes a file of --like; in a --layout say micro="},
 	{"plan", "top", "layout like", "", "one layout is priced, nothing is searched for; leave it out"},
+	{"plan", "schedules", "layout like", "", "one layout is priced, nothing is searched for; in a --layout say schedule="},
 	{"plan", "cal", "factor", "", "--factor stands instead of the fitted one; leave out one of them"},
 	{"plan", "json why tokens timeline", "emit", "", "--emit writes a configuration alone; leave it out"},
 	{"sim collective", "seed", "", "routing=ecmp routing=flowlet", "adaptive routing has no seed; add --routing ecmp"},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -8,10 +9,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/work"
@@ -275,9 +278,6 @@ func rowsOf(costs []*plan.Cost) []row {
 
 // run answers.
 func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
-	if f.why != "" && f.why != "step" && f.why != "memory" {
-		return fmt.Errorf("--why %q: want step or memory", f.why)
-	}
 	if err := f.check(cmd); err != nil {
 		return err
 	}
@@ -293,6 +293,9 @@ func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	} else if err := f.search(cmd, q, a); err != nil {
+		return err
+	}
+	if err := f.ownFactor(q, a); err != nil {
 		return err
 	}
 	if err := f.finish(q, a); err != nil {
@@ -335,17 +338,69 @@ func (f *trainFlags) check(cmd *cobra.Command) error {
 	if err := f.checkNumbers(cmd.Flags().Changed); err != nil {
 		return err
 	}
-	for _, x := range []struct{ name, key, value string }{{"dtype", "dtype", f.dtype}, {"phase", "phase", f.phase}} {
-		if x.value == "" {
+	if err := notEmpty(cmd.Flags()); err != nil {
+		return err
+	}
+	if f.why != "" && f.why != "step" && f.why != "memory" {
+		return fmt.Errorf("--why %q: want step or memory", f.why)
+	}
+	for name, value := range map[string]*string{"dtype": &f.dtype, "phase": &f.phase} {
+		*value = strings.ToLower(*value)
+		if *value == "" {
 			continue
 		}
-		if _, err := plan.ParseLayout(x.key+"="+x.value, plan.Megatron, 0); err != nil {
-			return fmt.Errorf("--%s: %w", x.name, err)
+		if _, err := plan.ParseLayout(name+"="+*value, plan.Megatron, 0); err != nil {
+			return fmt.Errorf("--%s: %w", name, err)
 		}
 	}
-	if f.release != "" && (len(f.release) < 4 || strings.Trim(f.release, "0123456789.") != "") {
+	if f.release != "" && !releases.MatchString(f.release) {
 		return fmt.Errorf("--release is %q; want a year and a month, such as 25.09", f.release)
 	}
+	return nil
+}
+
+// releases are named by year and month, and some by a patch after them. They are compared as text.
+var releases = regexp.MustCompile(`^2[2-9]\.(0[1-9]|1[0-2])(\.\d+)?$`)
+
+// notEmpty refuses flags without a value, as from a variable of the shell that is not set: they would be taken for flags that are not given.
+func notEmpty(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(x *pflag.Flag) {
+		if x.Value.Type() == "string" && x.Value.String() == "" && err == nil {
+			err = fmt.Errorf("--%s has no value; give one or leave the flag out", x.Name)
+		}
+	})
+	return err
+}
+
+// checkRelease refuses a release where none changes anything.
+func (f *trainFlags) checkRelease(m *work.Model, fw plan.Framework) error {
+	switch {
+	case f.release == "":
+	case m.Experts == 0:
+		return fmt.Errorf("--release %s would change nothing: releases differ in layers with experts, and %s has none; leave it out",
+			f.release, m.Name)
+	case fw != plan.Megatron:
+		return fmt.Errorf("--release %s would change nothing: it is of Megatron-Bridge or NeMo, and --framework is %s; leave it out",
+			f.release, fw)
+	}
+	return nil
+}
+
+// ownFactor says where a factor of the user's comes from, and refuses one with which GPUs would compute faster than they can.
+func (f *trainFlags) ownFactor(q *plan.Question, a *answer) error {
+	if q.Factor == 0 {
+		return nil
+	}
+	from := "--factor"
+	if f.cal != "" {
+		from = f.cal
+	}
+	if a.MFU > 1 {
+		return fmt.Errorf("%s: with a factor of %g the step would run at %.0f%% of the GPUs' peak; want at least %.2f",
+			from, q.Factor, 100*a.MFU, q.Factor*a.MFU)
+	}
+	a.FactorFrom = strings.Replace(a.FactorFrom, "given", "of "+from, 1)
+	a.Notes = append(a.Notes, "intervals are of errors with fitted factors; how far "+from+" is off, they do not know")
 	return nil
 }
 
@@ -353,10 +408,14 @@ func (f *trainFlags) checkNumbers(given func(flag string) bool) error {
 	for _, x := range []struct {
 		name  string
 		value float64
-	}{{"factor", f.factor}, {"price", f.price}} {
-		if given(x.name) && !(x.value > 0 && x.value < 1e9) {
-			return fmt.Errorf("--%s is %g; it must be above 0", x.name, x.value)
+		most  float64
+	}{{"factor", f.factor, plan.MostFactor}, {"price", f.price, 1e6}} {
+		if given(x.name) && !(x.value > 0 && x.value <= x.most) {
+			return fmt.Errorf("--%s is %g; it must be above 0 and at most %g", x.name, x.value, x.most)
 		}
+	}
+	if f.top < 0 {
+		return fmt.Errorf("--top is %d; it must be at least 0", f.top)
 	}
 	for _, x := range []struct {
 		name  string
@@ -429,10 +488,14 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 	if note != "" {
 		mc.Notes = append(mc.Notes, note)
 	}
+	if err := f.checkRelease(m, fw); err != nil {
+		return nil, nil, err
+	}
 	if like != nil {
 		if layout, err = like.Layout(m, mc.GPUs, plan.Given{Batch: f.batch, Seq: f.seq, Micro: f.micro, Dtype: f.dtype}); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", f.like, err)
 		}
+		layout.Phase = cmp.Or(f.phase, layout.Phase)
 		a.Findings = append(a.Findings, like.Findings...)
 		for _, rule := range like.Refusals(layout.GPUs()) {
 			a.Findings = append(a.Findings, "Megatron-LM (core 0.18 to 0.20) refuses this file: "+rule)
@@ -555,7 +618,7 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (er
 		q.Layout = a.Layout
 		return nil
 	}
-	a.Candidates, a.Front = rowsOf(found.Candidates), rowsOf(found.Front)
+	a.Candidates, a.Front = rowsOf(found.Candidates[:min(len(found.Candidates), f.top)]), rowsOf(found.Front)
 	q.Layout = found.Best.Layout
 	if a.Cost, err = plan.Price(*q); err != nil {
 		return err
@@ -596,6 +659,9 @@ func (f *trainFlags) finish(q *plan.Question, a *answer) error {
 		n, err := cluster.ParseCount(f.tokens)
 		if err != nil {
 			return fmt.Errorf("--tokens: %w", err)
+		}
+		if n > 1e18 {
+			return fmt.Errorf("--tokens is %s; it must be at most 1e18", f.tokens)
 		}
 		steps := n / (float64(a.Layout.Batch) * float64(max(a.Layout.Seq, 1)))
 		a.Tokens, a.Days, a.USD, a.MWh = n, steps*a.Step/86400, steps*a.USDPerStep, steps*a.EnergyJ/3.6e9
@@ -692,9 +758,6 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 			a.Search.Priced, a.Search.Bounded, a.Search.TooBig)
 	}
 	for i, c := range a.Candidates {
-		if i >= f.top {
-			break
-		}
 		line(fmt.Sprintf("  %d.", i+1), "%.4g s  MFU %.1f%%  %s  %s", c.Step, 100*c.MFU, gigabytes(c.Peak), c.Layout)
 	}
 	if len(a.Front) > 1 {

@@ -328,6 +328,9 @@ func printTries(w io.Writer, load serve.Load, tries []serve.Try) error {
 // simServeFlags refuses values of flags that mean nothing, and flags that would have no effect.
 func simServeFlags(cmd *cobra.Command) error {
 	fl := cmd.Flags()
+	if err := notEmpty(fl); err != nil {
+		return err
+	}
 	for _, x := range []struct {
 		name     string
 		from, to float64
@@ -341,7 +344,10 @@ func simServeFlags(cmd *cobra.Command) error {
 		{"reuse", 0, 1, "a share of 0 to 1"}, {"spread", 0, 1, "a share of 0 to 1"}, {"drafts", 0, 16, "0 to 16 tokens"},
 		{"accept", 1e-9, 1, "a share above 0 and at most 1"},
 		{"tier", 1e-9, 1e6, "GB/s above 0"}, {"ttft", 1e-9, 1e9, "seconds above 0"}, {"tpot", 1e-9, 1e9, "seconds above 0"},
-		{"price", 0, 1e9, "USD from 0 on"}, {"factor", 1e-9, 1e9, "above 0"}, {"compute", 1e-9, 1e9, "above 0"},
+		{"price", 1e-9, 1e6, "USD above 0, and at most 1e6"},
+		// Kernels alone reach half to nine tenths of the rates of memory and compute.
+		{"factor", .5, 100, "0.5 to 100; below that a GPU would read faster than its memory can"},
+		{"compute", .4, 100, "0.4 to 100; below that a GPU would compute faster than its peak"},
 	} {
 		f := fl.Lookup(x.name)
 		if v, err := strconv.ParseFloat(f.Value.String(), 64); f.Changed && (err != nil || !(v >= x.from && v <= x.to)) {

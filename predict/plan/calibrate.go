@@ -63,9 +63,26 @@ func Calibrate(steps []Own) ([]Fitted, error) {
 	return out, nil
 }
 
+// Factors beyond these are of a step that is not what it is said to be: those that were fitted are 1.04 to 1.35.
+const (
+	LeastFactor = .05
+	MostFactor  = 20
+)
+
 // factorOf is the factor that makes one step exact.
 func factorOf(s Own) (float64, error) {
-	lo, hi := .05, 20.0
+	lo, hi := LeastFactor, float64(MostFactor)
+	for _, end := range []float64{lo, hi} {
+		s.Question.Factor = end
+		c, err := Price(s.Question)
+		if err != nil {
+			return 0, err
+		}
+		if end == lo && s.Step < c.Step || end == hi && s.Step > c.Step {
+			return 0, fmt.Errorf("%s takes %.4g s with its kernels at their fitted rates times %g: a step of %g s is not of this layout, "+
+				"model and GPU, or not in seconds", s.Question.Layout, c.Step, end, s.Step)
+		}
+	}
 	for range 40 {
 		mid := math.Sqrt(lo * hi)
 		s.Question.Factor = mid
@@ -110,12 +127,15 @@ func ReadFactor(data []byte, f Framework, gpu, dtype string) (float64, error) {
 		}
 		if row[0] == string(f) && row[1] == gpu && row[2] == dtype {
 			v, err := strconv.ParseFloat(row[3], 64)
-			if err != nil || !(v > 0 && v <= math.MaxFloat64) {
-				return 0, fmt.Errorf("row %d: factor %q; want a number above 0", i, row[3])
+			if err != nil || !(v >= LeastFactor && v <= MostFactor) {
+				return 0, fmt.Errorf("row %d: factor %q; want %g to %d", i, row[3], LeastFactor, MostFactor)
 			}
 			return v, nil
 		}
 		have = append(have, strings.Join(row[:3], " "))
+	}
+	if len(have) == 0 {
+		return 0, fmt.Errorf("no factor is in it; 'weft calibrate --steps FILE -o FACTORS' writes some")
 	}
 	return 0, fmt.Errorf("no factor for %s on %s in %s; it has: %s", f, gpu, dtype, strings.Join(have, "; "))
 }

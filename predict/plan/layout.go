@@ -350,6 +350,7 @@ func (l Layout) checkExperts(m *work.Model, want func(ok bool, format string, ar
 		want(m.Experts%l.EP == 0, "ep %d does not divide %d experts", l.EP, m.Experts)
 		want(l.TP*l.CP*l.DP%(l.ETP*l.EP) == 0, "etp %d x ep %d does not divide tp x cp x dp = %d", l.ETP, l.EP, l.TP*l.CP*l.DP)
 	}
+	want(m.Experts > 0 || l.ETP == 1 || l.ETP == l.TP, "etp %d: %s has no experts to cut", l.ETP, m.Name)
 	want(!l.copiesOnce() || l.EP > 1, "dispatcher %s needs ep above 1", l.Sender)
 	want(l.Imbalance <= 1 || m.Experts > 0, "imbalance %g: %s has no experts", l.Imbalance, m.Name)
 	want(!l.EPOverlap || l.mayHideExperts(), "ep-overlap needs ep above 1, chunks (vpp above 1) or dualpipe where pp is above 1, "+

@@ -105,6 +105,14 @@ func (c *Cost) without(q Question, what string, change func(*Layout)) {
 	}
 }
 
+// settled is x, or 0 where it is what rounding leaves of a sum.
+func settled(x, sum float64) float64 {
+	if math.Abs(x) < 1e-9*sum {
+		return 0
+	}
+	return x
+}
+
 // assume names what the figures take for granted and many runs do not have.
 func (c *Cost) assume(q Question) {
 	l := q.Layout
@@ -389,7 +397,7 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 	}
 	busy.Terms = append(busy.Terms,
 		Term{Name: "of these computed again", Value: m * again, Unit: "s", Why: "recompute " + l.Recompute.String(), Note: true},
-		Term{Name: "of these transfers that nothing hides", Value: m * shown, Unit: "s", Note: true,
+		Term{Name: "of these transfers that nothing hides", Value: m * settled(shown, f+b+w), Unit: "s", Note: true,
 			Why: fmt.Sprintf("tensor parallel traffic counts %.2f, expert parallel traffic %.2f times where the framework overlaps it",
 				p.h.TPShown, p.h.EPShown)})
 	for i, name := range []string{"dense layer", "layer with experts"} {

@@ -63,10 +63,10 @@ func ParseKind(s string) (Kind, error) {
 
 // ParseKinds reads names joined by commas; "all" means all, and no name means none.
 func ParseKinds(s string) (out []Kind, err error) {
-	if s == "all" {
-		return Kinds(), nil
-	}
-	for _, name := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' }) {
+	for _, name := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if strings.EqualFold(name, "all") {
+			return Kinds(), nil
+		}
 		k, err := ParseKind(name)
 		if err != nil {
 			return nil, err
