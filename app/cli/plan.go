@@ -341,6 +341,17 @@ func (f *trainFlags) check(cmd *cobra.Command) error {
 	if err := notEmpty(cmd.Flags()); err != nil {
 		return err
 	}
+	if err := f.checkWords(); err != nil {
+		return err
+	}
+	if f.release != "" && !releases.MatchString(f.release) {
+		return fmt.Errorf("--release is %q; want a year and a month, such as 25.09", f.release)
+	}
+	return nil
+}
+
+// checkWords refuses unknown words; small letters and capitals mean the same.
+func (f *trainFlags) checkWords() error {
 	if f.why != "" && f.why != "step" && f.why != "memory" {
 		return fmt.Errorf("--why %q: want step or memory", f.why)
 	}
@@ -352,9 +363,6 @@ func (f *trainFlags) check(cmd *cobra.Command) error {
 		if _, err := plan.ParseLayout(name+"="+*value, plan.Megatron, 0); err != nil {
 			return fmt.Errorf("--%s: %w", name, err)
 		}
-	}
-	if f.release != "" && !releases.MatchString(f.release) {
-		return fmt.Errorf("--release is %q; want a year and a month, such as 25.09", f.release)
 	}
 	return nil
 }

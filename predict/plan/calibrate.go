@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"math"
@@ -134,8 +135,6 @@ func ReadFactor(data []byte, f Framework, gpu, dtype string) (float64, error) {
 		}
 		have = append(have, strings.Join(row[:3], " "))
 	}
-	if len(have) == 0 {
-		return 0, fmt.Errorf("no factor is in it; 'weft calibrate --steps FILE -o FACTORS' writes some")
-	}
-	return 0, fmt.Errorf("no factor for %s on %s in %s; it has: %s", f, gpu, dtype, strings.Join(have, "; "))
+	return 0, fmt.Errorf("no factor for %s on %s in %s; it has: %s; 'weft calibrate --steps FILE -o FACTORS' writes more",
+		f, gpu, dtype, cmp.Or(strings.Join(have, "; "), "none"))
 }
