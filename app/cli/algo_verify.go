@@ -13,8 +13,9 @@ func newAlgoVerify() *cobra.Command {
 	var ranks string
 	var all, asJSON, verbose bool
 	cmd := &cobra.Command{
-		Use:   "verify NAME|FILE ...",
-		Short: "Prove that algorithms or program files are correct",
+		Use:     "verify NAME|FILE ...",
+		Aliases: []string{"prove"},
+		Short:   "Prove that algorithms or program files are correct",
 		Long: `Prove programs: every rank ends with what the collective promises, with every
 contribution once and added in the same association on every rank; no rank waits
 forever; no chunk is used without an order. NAME is an algorithm, proven for all its

@@ -145,6 +145,9 @@ func findings() []symptom {
 	remote := func(lines string) map[string]string {
 		return file("Root Cause (first observed failure):\n" + lines)
 	}
+	memory := func(figures string) map[string]string {
+		return file("torch.OutOfMemoryError: CUDA out of memory. " + figures + "\n")
+	}
 	return []symptom{
 		{"", "completion-error", warn("NET/IB : Got completion from peer 10.0.0.2<4> with status=2 opcode=0 len=0 vendor err 1 (Send)"), ok,
 			"n0", ""},
@@ -157,7 +160,20 @@ func findings() []symptom {
 		{"", "p2p-refused", with(ncclJob{hosts: 1, early: all("Could not enable P2P between dev 0(=1b000) and dev 1(=1c000)")}, "smi.n0.xml",
 			smi("", "")), with(ncclJob{hosts: 1}, "smi.n0.xml", smi("", "")), "n0", ""},
 		{"", "cuda-out-of-memory", file("[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"),
-			file("[rank3]: step 10 loss 2.1\n"), "", ""},
+			file("[rank3]: step 10 loss 2.1\n"), "", "model, batch or fragmentation"},
+		{"", "cuda-out-of-memory", memory("Tried to allocate 2.50 GiB. GPU 3 has a total capacty of 79.15 GiB of which 1.12 GiB is free. " +
+			"Including non-PyTorch memory, this process has 78.02 GiB memory in use. Of the allocated memory 60.11 GiB is allocated by " +
+			"PyTorch, and 16.40 GiB is reserved by PyTorch but unallocated."), ok, "", "fragmentation: PyTorch holds 16.40 GiB"},
+		{"", "cuda-out-of-memory", memory("Tried to allocate 20.00 MiB (GPU 0; 11.17 GiB total capacity; 9.29 GiB already allocated; " +
+			"4.31 MiB free; 10.60 GiB reserved in total by PyTorch)"), ok, "", "fragmentation: PyTorch holds 1.31 GiB"},
+		{"", "cuda-out-of-memory", memory("Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.02 GiB is free. " +
+			"Process 4103 has 38.00 GiB memory in use. Including non-PyTorch memory, this process has 40.08 GiB memory in use. Of the " +
+			"allocated memory 39.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but unallocated."), ok, "",
+			"other processes have 38.00 GiB of this GPU, one of them 4103"},
+		{"", "cuda-out-of-memory", memory("Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.02 GiB is free. " +
+			"Process 9 has 78.08 GiB memory in use. Including non-PyTorch memory, this process has 17179869184.00 GiB memory in use. Of the " +
+			"allocated memory 76.00 GiB is allocated by PyTorch, and 512.50 MiB is reserved by PyTorch but unallocated."), ok, "",
+			"model or batch: 2.32 GiB were asked for, and only 512.5 MiB"},
 		{"", "process-died", remote("E1016 12:00:00 failed (exitcode: -9) local_rank: 3 (pid: 4242) of binary: /usr/bin/python3\n"),
 			remote("I1016 12:00:00 all done\n"), "", ""},
 		{"", "process-died", file(torchTable("gpu-07.cluster", 4, -9)), file("Failures:\n  <NO_OTHER_FAILURES>\n"), "rank 4, host gpu-07",

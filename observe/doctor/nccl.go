@@ -18,7 +18,6 @@ var direct = map[string]string{
 	"ring_broken": "topologies-differ", "pxn_old": "plugin-old-no-pxn", "stack": "stack-unlimited", "cumem_host": "cumem-host-blocked",
 	"ib_noip": "no-interface", "driver_old": "driver-too-old", "files": "open-files", "family": "unique-id-empty",
 	"no_path": "topology-search-failed", "mixed_nics": "nic-count-differs", "ib_mixed": "ib-roce-mixed", "too_old": "versions-differ",
-	"cuda_oom": "cuda-out-of-memory",
 	"ipc_fail": "p2p-forced", "imex": "imex-missing",
 }
 

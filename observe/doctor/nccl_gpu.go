@@ -107,7 +107,7 @@ func (d *diag) cuda() {
 			d.find("cumem-no-p2p", s, l.At)
 		case strings.Contains(l.At.Text, "nvls.cc") && strings.Contains(msg, "invalid argument"):
 			d.find("nvls-invalid", s, l.At)
-		case strings.Contains(msg, "peer access") || code == "217" || code == "704" && false || strings.Contains(msg, "peer mapping"):
+		case strings.Contains(msg, "peer access") || code == "217" || strings.Contains(msg, "peer mapping"):
 			d.find("p2p-forced", s, l.At)
 		case strings.Contains(msg, "out of memory"):
 			d.find("gpu-memory-full", s, l.At)

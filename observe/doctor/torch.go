@@ -319,6 +319,12 @@ func (d *diag) exceptions() {
 		}
 	}, "gpu_access")
 	jb.each(func(_ *proc, l *Line) {
+		f := d.find("cuda-out-of-memory", d.of(l), l.At)
+		if cause, fix := outOfMemory(l.At.Text); cause != "" && f.Evidence[0] == l.At {
+			f.Cause, f.Fix = cause, fix
+		}
+	}, "cuda_oom")
+	jb.each(func(_ *proc, l *Line) {
 		if raised[l.Rank] == nil {
 			raised[l.Rank] = l
 		}
