@@ -19,38 +19,52 @@ var (
 	memoryOfOthers = regexp.MustCompile(`Process (\d+) has ` + memorySize + ` memory in use`)
 )
 
+// memoryUse is what PyTorch says of a GPU's memory that ran out, in bytes.
+type memoryUse struct {
+	tried  float64 // was asked for
+	held   float64 // by PyTorch, in no tensor
+	others float64 // of other processes
+}
+
+func readMemoryUse(msg string) (u memoryUse, ok bool) {
+	tried := memorySizes(memoryTried, msg)
+	if tried == nil {
+		return u, false
+	}
+	u.tried = tried[0]
+	if s := memorySizes(memoryHeld, msg); s != nil {
+		u.held = s[0]
+	} else if s := memorySizes(memoryOldHeld, msg); s != nil {
+		u.held = s[1] - s[0]
+	}
+	total, this := memorySizes(memoryTotal, msg), memorySizes(memoryThis, msg)
+	// In a container PyTorch does not see its own process; what it prints for it then is nonsense.
+	if total != nil && this != nil && this[0] < total[0] {
+		u.others = total[0] - total[1] - this[0]
+	}
+	return u, true
+}
+
 // outOfMemory reads from PyTorch's message what took the memory: fragments, another process, or the program itself. Both are
 // empty where the message has no figures.
 func outOfMemory(msg string) (cause, fix string) {
-	tried := memorySizes(memoryTried, msg)
-	if tried == nil {
+	u, ok := readMemoryUse(msg)
+	if !ok {
 		return "", ""
 	}
-	held := 0.0
-	if s := memorySizes(memoryHeld, msg); s != nil {
-		held = s[0]
-	} else if s := memorySizes(memoryOldHeld, msg); s != nil {
-		held = s[1] - s[0]
-	}
-	total, this := memorySizes(memoryTotal, msg), memorySizes(memoryThis, msg)
-	others := 0.0
-	// In a container PyTorch does not see its own process; what it prints for it then is nonsense.
-	if total != nil && this != nil && this[0] < total[0] {
-		others = total[0] - total[1] - this[0]
-	}
 	switch {
-	case held >= tried[0]:
+	case u.held >= u.tried:
 		return fmt.Sprintf("fragmentation: PyTorch holds %s that are in no tensor, more than the %s it asked for, but not in one piece",
-			gib(held), gib(tried[0])), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep the sizes of tensors the same from step to step"
-	case others >= tried[0]:
+			gib(u.held), gib(u.tried)), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; keep the sizes of tensors the same from step to step"
+	case u.others >= u.tried:
 		who := ""
 		if m := memoryOfOthers.FindStringSubmatch(msg); m != nil {
 			who = ", one of them " + m[1]
 		}
-		return fmt.Sprintf("other processes have %s of this GPU%s; %s were asked for", gib(others), who, gib(tried[0])),
+		return fmt.Sprintf("other processes have %s of this GPU%s; %s were asked for", gib(u.others), who, gib(u.tried)),
 			"end what is left of other jobs on the GPU (nvidia-smi), or give every rank a GPU of its own"
-	case held > 0:
-		return fmt.Sprintf("model or batch: %s were asked for, and only %s lie unused in PyTorch's cache", gib(tried[0]), gib(held)),
+	case u.held > 0:
+		return fmt.Sprintf("model or batch: %s were asked for, and only %s lie unused in PyTorch's cache", gib(u.tried), gib(u.held)),
 			"smaller batch, recompute activations, or more GPUs for the model; 'weft plan' says what fits"
 	}
 	return "", ""
