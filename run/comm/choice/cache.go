@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weft-fabric/weft/predict/cost"
@@ -42,7 +43,7 @@ type file struct {
 }
 
 // version changes when figures come to mean something else.
-const version = 7
+const version = 8
 
 // maxFile is the size in bytes from which a file is no cache file of ours.
 const maxFile = 64 << 10
@@ -148,6 +149,21 @@ const tries = 6
 // quiet host is kept for good, so that the same calls run the same programs from then on.
 func (f *file) settled(busy float64) bool {
 	return f.Made > 0 && f.Kept.Busy <= busy || f.Made >= tries
+}
+
+// outdated reports whether a few messages take less than half as long as they took when links were measured: the machine was busy
+// then, or the links are others. Messages that take longer say nothing, as this machine may be busy now. In shared memory choices do not
+// follow from messages.
+func (f *file) outdated(links func() *probe, q *Query) (bool, error) {
+	if q.Can.SharedMemory {
+		return false, nil
+	}
+	kept := f.Kept.Near.Small
+	if f.Kept.Far.Small > 0 {
+		kept = f.Kept.Far.Small
+	}
+	now, err := links().small(q.Gather)
+	return 0 < now && now < kept/2, err
 }
 
 // hostName tells hosts apart, across restarts as well.
@@ -266,17 +282,13 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 	first := offers[0]
 	cache.Made, cache.Kept = first.Made, first.Kept
 	found.Made = first.Programs
+	links := sync.OnceValue(func() *probe { return newProbe(ctx, q.Port, q.Call, q.Rank, q.Hosts, q.Can.Rails) })
 	if !first.Fresh {
-		i := slices.IndexFunc(offers, func(o offer) bool { return o.Known != nil })
-		switch {
-		case cache.settled(q.Busy) || i >= 0 && cache.Made > 0:
-			return found, found.use(cache.Kept, &q, "kept since "+cache.Kept.When.Format(time.DateTime))
-		case i >= 0:
-			found.Links, found.Origin = *offers[i].Known, "known of an earlier meeting"
-			return found, found.Check()
+		if known, err := found.known(&cache, offers, &q, links); known || err != nil {
+			return found, err
 		}
 	}
-	now, err := measure(ctx, q.Port, q.Call, q.Rank, q.Hosts, max(q.Shared, 1), max(q.Can.Rails, 1), q.Gather)
+	now, err := links().measure(max(q.Shared, 1), q.Gather)
 	if err != nil {
 		return found, err
 	}
@@ -292,6 +304,31 @@ func Find(ctx context.Context, q Query) (found Found, err error) {
 		}
 	}
 	return found, found.use(cache.Kept, &q, fmt.Sprintf("measured in %.0f ms", now.Took/1e3))
+}
+
+// known takes links that were measured before, and reports whether they serve.
+func (f *Found) known(cache *file, offers []offer, q *Query, links func() *probe) (bool, error) {
+	met := slices.IndexFunc(offers, func(o offer) bool { return o.Known != nil })
+	if met >= 0 && cache.Made == 0 {
+		f.Links, f.Origin = *offers[met].Known, "known of an earlier meeting"
+		return true, f.Check()
+	}
+	if met < 0 && !cache.settled(q.Busy) {
+		return false, nil
+	}
+	since := cache.Kept.When.Format(time.DateTime)
+	if met < 0 { // those that go on after a death do not wait for this
+		if outdated, err := cache.outdated(links, q); err != nil {
+			return false, err
+		} else if outdated {
+			if q.Rank == 0 {
+				f.Note = join(f.Note, "links are measured again: messages take less than half as long as on "+since)
+			}
+			cache.Made = 0
+			return false, nil
+		}
+	}
+	return true, f.use(cache.Kept, q, "kept since "+since)
 }
 
 // join puts notes one behind the other.

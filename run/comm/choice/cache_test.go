@@ -82,7 +82,7 @@ func TestSpoiledLinksAreNotUsed(t *testing.T) {
 		spoil(whole[:n])
 	}
 	for want, change := range map[string]func(f *file){
-		"version 2, not 7":       func(f *file) { f.Version = 2 },
+		"version 2, not 8":       func(f *file) { f.Version = 2 },
 		"cost -2 us":             func(f *file) { f.Kept.Sync = -2 },
 		"no pace":                func(f *file) { f.Kept.Paces = nil },
 		"links of 4 ranks on -2": func(f *file) { f.Kept.Cores = -2 },

@@ -308,28 +308,6 @@ func TestHostsOfOneMachineSaveMessages(t *testing.T) {
 	}
 }
 
-// Broadcasts follow one another, so that the root's messages count as much as how soon the last rank has one.
-func TestBroadcastsInARow(t *testing.T) {
-	links := cost.Links{Kind: "tcp", Ranks: 4, Cores: 2, Hosts: 4, Sync: 13, Paces: []cost.Pace{{Traffic: 48 << 10, Byte: 4.7e-6}},
-		Far: cost.Link{Alpha: 60, Post: 5, Beta: 1.5e-4, Wire: 51.2e-4}}
-	table := New(links, can["tcp"], 4, spread(4, 1))
-	times := map[string]timed{}
-	for _, name := range []string{"direct", "binomial"} {
-		x, err := table.replay(way{name, sched.Broadcast, 0, 1, 1, false}, classOf(8<<10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		times[name] = x
-	}
-	p, err := table.Pick(sched.Broadcast, 0, 8<<10, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if direct, tree := times["direct"], times["binomial"]; p.Algo != "binomial" || direct.Time >= tree.Time || direct.Period <= tree.Period {
-		t.Errorf("%s; direct takes %v, one in %v, binomial %v, one in %v", p.Algo, direct.Time, direct.Period, tree.Time, tree.Period)
-	}
-}
-
 // A call that was made before allocates nothing and takes no lock.
 func TestRepeatedPicksAreFree(t *testing.T) {
 	table := New(desk(8), can["tcp"], 8, nil)

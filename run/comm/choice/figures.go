@@ -65,17 +65,31 @@ func combine(all [][]byte, hosts []int, shared int) (f figures, err error) {
 			Byte:    mid(func(f *findings) float64 { return f.Paces[i].Byte }),
 		})
 	}
-	// Ranks pass over memory all the time, so that a host's cores are idle only at the end.
-	on, used, wall := map[int]float64{}, map[int]float64{}, map[int]float64{}
+	f.Busy = f.busy(found, hosts)
+	return f, nil
+}
+
+// busy is how many times longer than necessary the ranks of the busiest host took for what needs a core.
+func (f *figures) busy(found []findings, hosts []int) (busy float64) {
+	on := map[int]float64{}
+	used, wall, ran, waited := map[int]float64{}, map[int]float64{}, map[int]float64{}, map[int]float64{}
 	for r, h := range hosts {
-		on[h], used[h], wall[h] = on[h]+1, used[h]+found[r].Used, max(wall[h], found[r].Wall)
+		x := &found[r]
+		on[h], used[h], wall[h] = on[h]+1, used[h]+x.Used, max(wall[h], x.Wall)
+		ran[h], waited[h] = ran[h]+x.Ran, waited[h]+x.Waited
 	}
+	cores := float64(max(f.Cores, 1)) / float64(max(f.Hosts, 1))
 	for h := range on {
+		// Ranks pass over memory all the time, so that a host's cores are idle only at the end.
 		if used[h] > 0 {
-			f.Busy = max(f.Busy, wall[h]*min(on[h], float64(max(f.Cores, 1))/float64(max(f.Hosts, 1)))/used[h])
+			busy = max(busy, wall[h]*min(on[h], cores)/used[h])
+		}
+		// While messages are measured they wait for one another, and for cores as long as there are more of them than cores.
+		if ran[h] > 0 {
+			busy = max(busy, (ran[h]+waited[h])/ran[h]/max(1, on[h]/cores))
 		}
 	}
-	return f, nil
+	return busy
 }
 
 // middle is the median of the figures that are not zero.
@@ -164,13 +178,13 @@ func rough(l cost.Links, most int) cost.Links {
 			l.Paces[i].Byte = rounded(paces[k].Byte, l.Paces[i].Byte, nearStep)
 		}
 	}
+	crowd := max(1, 1/l.Own(most))
 	if l.Doubtful {
 		l.Near, l.Far.Post, l.Far.Beta = usual.Near, usual.Far.Post, usual.Far.Beta
-		if l.Hosts > 1 { // no cable: what was measured is how long ranks waited for a core
-			l.Far.Alpha = usual.Far.Alpha
-		}
 	}
-	crowd := max(1, 1/l.Own(most))
+	if l.Hosts > 1 && (l.Doubtful || crowd > 1) { // no cable: what was measured is how long ranks waited for a core
+		l.Far.Alpha = usual.Far.Alpha
+	}
 	l.Near, l.Far = coarse(l.Near, usual.Near, nearStep, crowd), coarse(l.Far, usual.Far, farStep, crowd)
 	return l
 }

@@ -14,14 +14,16 @@ import (
 	"github.com/weft-fabric/weft/predict/cost"
 	"github.com/weft-fabric/weft/run/reduce"
 	"github.com/weft-fabric/weft/run/transport"
+	"github.com/weft-fabric/weft/run/turns"
 )
 
 const (
 	spend   = 5 * time.Millisecond   // on each of four parts, and one round more; half of it on those that follow
+	glimpse = 500 * time.Microsecond // on messages that tell whether what was measured before still holds
 	enough  = 100 * time.Millisecond // on all; from then on two rounds a part are done
 	most    = 200                    // rounds of a part
 	warm    = 1                      // rounds that do not count
-	turns   = 2                      // in which messages are measured, six parts inside a host and six between hosts
+	series  = 2                      // in which messages are measured, six parts inside a host and six between hosts
 	small   = 8                      // bytes of a small message
 	chain   = 8                      // exchanges one after another, each begun when the one before is done, so that who begins early does not matter; fewer from 16 ranks a host on
 	burst   = 6                      // messages sent without waiting: fewer than any transport has room for
@@ -45,18 +47,17 @@ func largeFor(ranks int) int { return max(256<<10/max(ranks/8, 1)&^63, 16<<10) }
 // Kind is the caller's to fill in.
 func Measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int,
 	gather transport.Gather) (cost.Links, error) {
-	f, err := measure(ctx, port, call, rank, hosts, 1, 1, gather)
+	f, err := newProbe(ctx, port, call, rank, hosts, 1).measure(1, gather)
 	if err != nil {
 		return cost.Links{}, err
 	}
 	return f.links(hosts)
 }
 
-func measure(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, shared, rails int,
-	gather transport.Gather) (figures, error) {
-	p := newProbe(ctx, port, rank, hosts, rails)
-	port.Begin(call, func() error { return context.Cause(ctx) })
+// measure measures everything. shared is how many hosts share a machine's cores.
+func (p *probe) measure(shared int, gather transport.Gather) (figures, error) {
 	f := findings{Cores: cores(), When: time.Now().UTC().Truncate(time.Second)}
+	p.start()
 	if err := p.run(&f); err != nil {
 		return figures{}, fmt.Errorf("measuring links: %w", err)
 	}
@@ -65,13 +66,44 @@ func measure(ctx context.Context, port transport.Port, call transport.Call, rank
 	if err != nil {
 		return figures{}, fmt.Errorf("measuring links: %w", err)
 	}
-	all, err := gather(ctx, mine)
+	all, err := gather(p.ctx, mine)
 	if err != nil {
 		return figures{}, fmt.Errorf("gathering measured links: %w", err)
 	}
-	figures, err := combine(all, hosts, shared)
-	figures.Rails = rails
+	figures, err := combine(all, p.hosts, shared)
+	figures.Rails = p.rails
 	return figures, err
+}
+
+// small is how long an exchange of two small messages takes the median rank, between hosts where there are several, as exchange
+// finds it in more time. All ranks return the same.
+func (p *probe) small(gather transport.Gather) (float64, error) {
+	if err := p.meet(); err != nil {
+		return 0, fmt.Errorf("looking at links: %w", err)
+	}
+	to, from := p.around()
+	if len(p.mates) < p.size {
+		to, from = p.away()
+	}
+	took, err := p.round(to, from, 1, small, glimpse, 0)
+	if err != nil {
+		return 0, fmt.Errorf("looking at links: %w", err)
+	}
+	if len(to) == 0 {
+		took = 0
+	}
+	all, err := gather(p.ctx, binary.LittleEndian.AppendUint64(nil, math.Float64bits(took)))
+	if err != nil {
+		return 0, fmt.Errorf("looking at links: %w", err)
+	}
+	times := make([]float64, len(all))
+	for r, b := range all {
+		if len(b) != 8 {
+			return 0, fmt.Errorf("looking at links: %d bytes of rank %d", len(b), r)
+		}
+		times[r] = math.Float64frombits(binary.LittleEndian.Uint64(b))
+	}
+	return middle(times, func(t *float64) float64 { return *t }), nil
 }
 
 // cores are those that the processes of this host can have: what the system allows
@@ -92,6 +124,10 @@ type findings struct {
 	Took  float64 // of all this
 	Used  float64 // of a core, for the passes over memory
 	Wall  float64 // that passed until all ranks were done with them
+
+	// Threads of this process while messages were measured: how long they ran, and how long they waited for a core.
+	Ran, Waited float64
+
 	Paces []cost.Pace
 	Sync  float64
 	Near  exchange
@@ -123,7 +159,8 @@ type probe struct {
 	space []byte // to receive
 }
 
-func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int, rails int) *probe {
+// newProbe begins the call that all that is measured belongs to.
+func newProbe(ctx context.Context, port transport.Port, call transport.Call, rank int, hosts []int, rails int) *probe {
 	p := &probe{ctx: ctx, port: port, rank: rank, size: len(hosts), hosts: hosts, rails: max(rails, 1), begin: time.Now()}
 	for r, h := range hosts {
 		if h == hosts[rank] {
@@ -132,10 +169,16 @@ func newProbe(ctx context.Context, port transport.Port, rank int, hosts []int, r
 	}
 	_, widest := width(hosts)
 	p.large = largeFor(widest)
-	p.bytes, p.space = make([]byte, p.large*p.rails), make([]byte, p.large*p.rails)
-	// New memory may wait for the collector, so that it is made before anything is timed.
-	p.dst, p.src = make([]byte, p.pass(256*pass)), make([]byte, p.pass(256*pass))
+	p.bytes, p.space = make([]byte, small), make([]byte, burst*small)
+	port.Begin(call, func() error { return context.Cause(ctx) })
 	return p
+}
+
+// start makes the memory that is passed over. New memory may wait for the collector, so that it is made before anything is timed.
+func (p *probe) start() {
+	p.begin = time.Now()
+	p.bytes, p.space = make([]byte, p.large*p.rails), make([]byte, p.large*p.rails)
+	p.dst, p.src = make([]byte, p.pass(256*pass)), make([]byte, p.pass(256*pass))
 }
 
 // pass is the length of a pass over memory where that many bytes are wanted.
@@ -173,7 +216,11 @@ func (p *probe) run(f *findings) error {
 	if p.size == 1 {
 		return nil
 	}
-	var err error
+	had := threads()
+	defer func() {
+		has := threads()
+		f.Ran, f.Waited = float64(has.Ran-had.Ran)/1e3, float64(has.Waited-had.Waited)/1e3
+	}()
 	idle, err := p.timed(spend, func() error { return nil })
 	if err != nil {
 		return err
@@ -293,59 +340,15 @@ func (p *probe) timed(spend time.Duration, round func() error) (times, error) {
 // Large messages go from and to the whole of the memory that was passed over before: those of collectives seldom are in a cache.
 func (p *probe) exchange(rails int, sync float64, with func() (to, from []int)) (exchange, error) {
 	to, from := with()
-	_, most := width(p.hosts)
-	chain := max(min(chain, max(8*chain/most, 2))/rails, 2)
-	// round exchanges messages at once, with one rank after another.
-	round := func(messages, bytes int) (float64, error) {
-		at := 0
-		once := func() error {
-			space, data := p.space, p.bytes
-			if bytes > small && len(p.src) >= bytes {
-				if at += bytes; at+bytes > len(p.src) {
-					at = 0
-				}
-				space, data = p.dst[at:], p.src[at:]
-			}
-			for i := range messages {
-				p.port.Expect(from[i%len(from)], 0, space[i*small:][:bytes])
-			}
-			for i := range messages {
-				if err := p.port.Send(to[i%len(to)], 0, data[:bytes]); err != nil {
-					return err
-				}
-			}
-			for i := range messages {
-				if err := p.port.Recv(from[i%len(from)], 0, space[i*small:][:bytes]); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		t, err := p.timed(spend/turns, func() error {
-			for range chain {
-				if len(to) == 0 {
-					return nil
-				}
-				if err := once(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if bytes > small && len(to) == 1 && len(p.mates) > 1 && !slices.Contains(p.mates, to[0]) {
-			t.took = max(t.took, t.all-sync)
-		}
-		return t.took / float64(chain), err
-	}
 	messages := burst
 	if len(to) > 1 {
 		messages = len(to)
 	}
 	// What else runs does so for some ms at a time: all is measured twice, and the shorter time counts.
 	var least [3]float64
-	for turn := range turns {
+	for turn := range series {
 		for i, m := range [3]struct{ messages, bytes int }{{1, small}, {messages, small}, {1, p.large * rails}} {
-			t, err := round(m.messages, m.bytes)
+			t, err := p.round(to, from, m.messages, m.bytes, spend/series, sync)
 			if err != nil {
 				return exchange{}, err
 			}
@@ -360,6 +363,68 @@ func (p *probe) exchange(rails int, sync float64, with func() (to, from []int)) 
 	}
 	one, several, large := least[0], least[1], least[2]
 	return exchange{Small: one, More: max(several-one, 0) / float64(messages-1), Large: large}, nil
+}
+
+// round gives the time of exchanging messages at once, with one rank after another, many times over.
+func (p *probe) round(to, from []int, messages, bytes int, spend time.Duration, sync float64) (float64, error) {
+	rails := 1
+	if len(to) > 0 && !slices.Contains(p.mates, to[0]) {
+		rails = p.rails
+	}
+	_, most := width(p.hosts)
+	chain := max(min(chain, max(8*chain/most, 2))/rails, 2)
+	at := 0
+	once := func() error {
+		space, data := p.space, p.bytes
+		if bytes > small && len(p.src) >= bytes {
+			if at += bytes; at+bytes > len(p.src) {
+				at = 0
+			}
+			space, data = p.dst[at:], p.src[at:]
+		}
+		return p.swap(to, from, messages, data[:bytes], space)
+	}
+	t, err := p.timed(spend, func() error {
+		for range chain {
+			if len(to) == 0 {
+				return nil
+			}
+			if err := once(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if bytes > small && len(to) == 1 && len(p.mates) > 1 && !slices.Contains(p.mates, to[0]) {
+		t.took = max(t.took, t.all-sync)
+	}
+	return t.took / float64(chain), err
+}
+
+// swap sends messages and receives as many of that length, each small bytes behind the one before.
+func (p *probe) swap(to, from []int, messages int, data, space []byte) error {
+	for i := range messages {
+		p.port.Expect(from[i%len(from)], 0, space[i*small:][:len(data)])
+	}
+	for i := range messages {
+		if err := p.port.Send(to[i%len(to)], 0, data); err != nil {
+			return err
+		}
+	}
+	for i := range messages {
+		if err := p.port.Recv(from[i%len(from)], 0, space[i*small:][:len(data)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// threads adds up what the threads of this process have had of the cores; nothing where the system does not say.
+func threads() (sum turns.Turn) {
+	for _, t := range turns.Of("/proc/self") {
+		sum.Ran, sum.Waited = sum.Ran+t.Ran, sum.Waited+t.Waited
+	}
+	return sum
 }
 
 // memory measures what a byte of traffic takes of a core, while all ranks do the

@@ -319,6 +319,67 @@ func TestFind(t *testing.T) {
 	tells(find(false, false, &other), "known of an earlier meeting", "not a directory")
 }
 
+// Links that were measured on a busy machine, and taken for good, do not stay: a few messages tell. Those that were measured on a
+// quieter one than this do.
+func TestOutdatedLinks(t *testing.T) {
+	dir := t.TempDir()
+	find := func() (found [3]Found) {
+		t.Helper()
+		for r, err := range ranks(t, 3, func(rank int, port transport.Port, gather transport.Gather) (err error) {
+			found[rank], err = Find(t.Context(), Query{Port: port, Call: call, Can: can["tcp"], Rank: rank, Hosts: []int{0, 0, 1},
+				Gather: gather, Dir: dir})
+			return err
+		}) {
+			if err != nil {
+				t.Fatalf("rank %d: %v", r, err)
+			}
+		}
+		return found
+	}
+	first := find()[0]
+	for _, x := range []struct {
+		times float64
+		how   string
+	}{{100, "measured in "}, {0.01, "kept since "}} {
+		f, note := load(dir, first.Key)
+		if note != "" {
+			t.Fatal(note)
+		}
+		f.Kept.Far.Small *= x.times
+		if err := save(dir, f); err != nil {
+			t.Fatal(err)
+		}
+		for r, got := range find() {
+			if !strings.HasPrefix(got.Origin, x.how) || (r == 0 && x.times > 1) != strings.Contains(got.Note, "measured again") {
+				t.Errorf("%g times as long, rank %d: %q, %q", x.times, r, got.Origin, got.Note)
+			}
+		}
+	}
+}
+
+// Ranks that waited for cores while they exchanged messages were not alone, unless there are more of them than cores.
+func TestBusyMessages(t *testing.T) {
+	for _, x := range []struct {
+		waited float64
+		hosts  []int
+		shared int
+		busy   float64
+	}{{0, []int{0, 1}, 1, 1}, {20, []int{0, 1}, 1, 3}, {10, []int{0, 0, 0, 0}, 1, 1}, {10, []int{0, 1, 2, 3}, 4, 1},
+		{30, []int{0, 1, 2, 3}, 4, 2}, {30, []int{0, 0, 1, 1}, 2, 2}} {
+		var all [][]byte
+		for range x.hosts {
+			text, err := json.Marshal(findings{Cores: 2, Ran: 10, Waited: x.waited, Paces: []cost.Pace{{Traffic: 1, Byte: 1}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, text)
+		}
+		if f, err := combine(all, x.hosts, x.shared); err != nil || f.Busy != x.busy {
+			t.Errorf("%g us of waiting on hosts %v: %g, want %g; %v", x.waited, x.hosts, f.Busy, x.busy, err)
+		}
+	}
+}
+
 // How many cores one process is to use says nothing about those of the host.
 func TestCores(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
@@ -390,7 +451,7 @@ func TestSharedWayOut(t *testing.T) {
 		}
 		hosts, large := []int{0, 0, 1, 1}, make([]float64, 4)
 		errs := ranks(t, len(hosts), func(rank int, port transport.Port, gather transport.Gather) error {
-			f, err := measure(t.Context(), &unfair{Port: port, rank: rank, out: &outs[rank/2]}, call, rank, hosts, 1, 1, gather)
+			f, err := newProbe(t.Context(), &unfair{Port: port, rank: rank, out: &outs[rank/2]}, call, rank, hosts, 1).measure(1, gather)
 			large[rank] = f.Far.Large
 			return err
 		})

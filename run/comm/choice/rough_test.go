@@ -67,9 +67,14 @@ func TestRoughLinks(t *testing.T) {
 		t.Errorf("hosts of one machine, doubtful: %+v", near)
 	}
 	links.Doubtful = false
-	if far := rough(links, 2).Far; far.Alpha < 10 {
-		t.Errorf("hosts of one machine, sure: %+v", far)
+	if near := rough(links, 2).Far; near.Alpha > 2*sameMachine.Alpha {
+		t.Errorf("hosts of one machine that share cores: %+v", near)
 	}
+	links.Cores = 4
+	if far := rough(links, 2).Far; far.Alpha < 10 {
+		t.Errorf("hosts of one machine with a core for every rank: %+v", far)
+	}
+	links.Cores = 2
 	if twice := rough(got, 2); twice.Near != got.Near || twice.Far != got.Far || twice.Paces[2] != got.Paces[2] {
 		t.Errorf("%+v rounded again: %+v", got, twice)
 	}
