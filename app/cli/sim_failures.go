@@ -141,7 +141,8 @@ func (p *failureFlags) parts(c *cluster.Cluster) (failures.Parts, map[string]flo
 		}
 	})
 	nics := part(c.Graph.Count(topo.NIC))
-	parts := failures.Parts{Hosts: max(part(len(c.Graph.Hosts)), 1), GPUs: p.gpus, NICs: nics, Ports: nics, Leaves: part(leaves)}
+	hosts := countHosts(c.Graph, explainAll(c.Graph, c.Graph.Count(topo.GPU)))
+	parts := failures.Parts{Hosts: max(part(hosts), 1), GPUs: p.gpus, NICs: nics, Ports: nics, Leaves: part(leaves)}
 	if leaves > 0 {
 		parts.HostsPerLeaf = max(blast(c.Graph), 1)
 	}
