@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
@@ -54,14 +56,13 @@ func Orders(g *topo.Graph, n int, c *catalog.Catalog) [][]sched.Rank {
 // than 32.
 const maxRings = 16
 
-// railRings makes a ring for each GPU of a domain that has a NIC of its own.
+// railRings makes a ring for each GPU of a domain that has a NIC of its own, as many as the last domain has: the job may not
+// fill it.
 func railRings(g *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
-	if len(gpus)%local != 0 {
-		return nil
-	}
+	last := (len(gpus)-1)%local + 1
 	var first []int // the GPUs of a domain at which rings enter
 	seen := map[topo.NodeID]bool{}
-	for i, id := range gpus[:local] {
+	for i, id := range gpus[:last] {
 		if nic := g.Near(id); nic != topo.None && !seen[nic] {
 			seen[nic] = true
 			first = append(first, i)
@@ -80,15 +81,26 @@ func railRings(g *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
 	for _, f := range first {
 		order := make([]sched.Rank, 0, len(gpus))
 		for base := 0; base < len(gpus); base += local {
-			for i := range local {
-				at := (f + i) % local
-				if base/local%2 == 1 {
-					at = (f - 1 - i + 2*local) % local
-				}
+			pass := passing(min(local, len(gpus)-base), f, (f-1+last)%last)
+			if base/local%2 == 1 {
+				slices.Reverse(pass)
+			}
+			for _, at := range pass {
 				order = append(order, sched.Rank(base+at))
 			}
 		}
 		orders = append(orders, order)
 	}
 	return orders
+}
+
+// passing is a way through n GPUs that enters at one and leaves at another.
+func passing(n, in, out int) []int {
+	way := make([]int, 0, n)
+	for i := range n {
+		if at := (in + i) % n; at != out {
+			way = append(way, at)
+		}
+	}
+	return append(way, out)
 }

@@ -59,3 +59,36 @@ func TestRingsUseEveryNIC(t *testing.T) {
 		}
 	}
 }
+
+// A job need not fill its last host: as many rings as that has NICs, each at one rail wherever it passes from host to host.
+func TestRingsWhereTheLastHostIsNotFull(t *testing.T) {
+	c, err := cluster.Preset("rail", map[string]int{"hosts": 13})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{10, 12, 15, 19, 100, 103} {
+		orders := Orders(c.Graph, n, c.Catalog)
+		if len(orders) != n%8 {
+			t.Errorf("%d GPUs: %d rings, not one for each NIC of the last host", n, len(orders))
+		}
+		enters := map[sched.Rank]bool{}
+		for _, order := range orders {
+			seen := map[sched.Rank]bool{}
+			for i, r := range order {
+				seen[r] = true
+				if next := order[(i+1)%len(order)]; i+1 < len(order) && next/8 != r/8 && next%8 != r%8 {
+					t.Errorf("%d GPUs: from %d to %d a ring crosses rails", n, r, next)
+				}
+			}
+			if enters[order[0]] = true; len(seen) != n || len(order) != n {
+				t.Errorf("%d GPUs: a ring passes %d of them in %d steps", n, len(seen), len(order))
+			}
+		}
+		if len(enters) != len(orders) {
+			t.Errorf("%d GPUs: %d rings enter at %d GPUs", n, len(orders), len(enters))
+		}
+	}
+	if _, r := placedRing(t, "rail", map[string]int{"hosts": 13}, 100); float64(r.BusBW)/1e9 < 185 {
+		t.Errorf("bus %s over four NICs of 48 GB/s; %s", r.BusBW, r.Limit)
+	}
+}
