@@ -45,6 +45,7 @@ type Machine struct {
 	// What if: NICs faster times as fast, NVLink domains of wider GPUs. Zero for the machine as it is.
 	faster float64
 	wider  int
+	still  bool // transfers take no time: for bounds
 }
 
 // group is a set of ranks: n of them, stride apart, the first at rank 0.
@@ -167,6 +168,9 @@ func (m *Machine) Usable() float64 {
 func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) (float64, string) {
 	if n <= 1 || bytes <= 0 {
 		return 0, "one rank: nothing to send"
+	}
+	if m.still {
+		return 0, "no time"
 	}
 	if (n-1)*stride >= len(m.gpus) {
 		stride = max((len(m.gpus)-1)/(n-1), 1)
@@ -364,7 +368,7 @@ func (m *Machine) wire(op sched.Collective, g group, bytes float64) (float64, in
 
 // Send is the time of bytes from a rank to the one stride further.
 func (m *Machine) Send(stride int, bytes float64) (float64, string) {
-	if bytes <= 0 {
+	if bytes <= 0 || m.still {
 		return 0, ""
 	}
 	if stride < m.Domain || m.NIC == 0 {

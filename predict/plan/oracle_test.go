@@ -314,6 +314,9 @@ func TestBoundsHold(t *testing.T) {
 			}
 			p := newPricer(s.m, s.mc, s.f, l, s.h)
 			chain := p.chain(s.factor)
+			if still := s.alone(l); still > chain*(1+1e-12) {
+				t.Fatalf("%s: %.9g s if transfers take no time, %.9g s with them", l, still, chain)
+			}
 			s.grids(l, func(l Layout) {
 				s.states(l, func(l Layout) {
 					s.pipelines(l, func(l Layout) {

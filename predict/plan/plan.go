@@ -15,6 +15,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/work"
@@ -260,6 +261,14 @@ type sends struct {
 	hops    []float64
 	longest float64
 	how     string
+}
+
+// shortest is the least of the hops; 0 where there is one stage.
+func (s *sends) shortest() float64 {
+	if len(s.hops) == 0 {
+		return 0
+	}
+	return slices.Min(s.hops)
 }
 
 func (p *pricer) sending() *sends {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
 	"math"
 	"slices"
@@ -124,6 +125,8 @@ type searcher struct {
 	small float64
 
 	rules  map[rule]bool
+	still  *Machine // the machine, if transfers took no time
+	chains map[grain]float64
 	t      kernel.Type
 	at     pricer // of the state that is looked at
 	trial  pricer // of the leaf that is looked at
@@ -134,7 +137,10 @@ type searcher struct {
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
 	s := &searcher{space: newSpace(m, mc, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{},
-		small: math.Inf(1), rules: map[rule]bool{}}
+		small: math.Inf(1), rules: map[rule]bool{}, chains: map[grain]float64{}}
+	still := *mc
+	still.still, still.products, still.attentions = true, nil, nil
+	s.still = &still
 	s.t = gemmType(s.base.Dtype)
 	s.scale = newScale(newPricer(m, mc, f, s.base, h))
 	if s.top == 0 {
@@ -170,14 +176,64 @@ func (s *searcher) wide() float64 {
 	return max(s.kept(), s.fit[0].Step*s.within)
 }
 
-// branch is a family or a grid of it, with the least that its layouts take.
+// branch is a family, with the least that its layouts take. Families are many and few are looked at, so at first it is what they take if
+// transfers take no time; times is nil until they count.
 type branch struct {
 	l     Layout
+	at    int // among families, which breaks ties
 	times *unitTimes
 	least float64
 	chain float64 // of one micro-batch through all layers
 	first float64 // least, before anything was learnt of a family
 	grids []place // of a family that was walked
+}
+
+// branches is a heap of families, those on top that can be fastest.
+type branches []*branch
+
+func (b branches) Len() int { return len(b) }
+func (b branches) Less(i, j int) bool {
+	return b[i].least < b[j].least || b[i].least == b[j].least && b[i].at < b[j].at
+}
+func (b branches) Swap(i, j int) { b[i], b[j] = b[j], b[i] }
+func (b *branches) Push(x any)   { *b = append(*b, x.(*branch)) }
+func (b *branches) Pop() any {
+	last := len(*b) - 1
+	x := (*b)[last]
+	*b = (*b)[:last]
+	return x
+}
+
+// grain is what of a layout decides what its kernels take.
+type grain struct {
+	tp, cp, micro, etp, ep int
+	sequence               bool
+}
+
+// alone is the least time of one micro-batch through all layers, one after the other, if transfers took no time: their times only add
+// to those of kernels, or take longer beside them.
+func (s *searcher) alone(l Layout) float64 {
+	key := grain{l.TP, l.CP, l.Micro, l.ETP, l.EP, l.Sequence}
+	t, known := s.chains[key]
+	if !known {
+		t = newPricer(s.m, s.still, s.f, l, s.h).chain(s.factor)
+		s.chains[key] = t
+	}
+	return t
+}
+
+// count has a family's transfers count.
+func (s *searcher) count(x *branch) {
+	p := newPricer(s.m, s.mc, s.f, x.l, s.h)
+	x.chain = p.chain(s.factor)
+	x.times = p.times
+	x.least = s.shared(x.l, x.chain)
+	x.first = x.least
+}
+
+// shared is the least time of a step: whatever data ranks and stages there are, they share the work of a batch.
+func (s *searcher) shared(l Layout, chain float64) float64 {
+	return float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus)
 }
 
 // place is a number of data ranks and stages, and the least that layouts there take, as far as walks have learnt.
@@ -186,7 +242,7 @@ type place struct {
 	least  float64
 }
 
-// roots prices a layer in every family, and gives families.
+// roots gives the families of which one micro-batch fits.
 func (s *searcher) roots() (out []*branch) {
 	s.families(func(l Layout) {
 		if !s.placed(l) {
@@ -200,10 +256,8 @@ func (s *searcher) roots() (out []*branch) {
 		if !s.feasible(l) {
 			return
 		}
-		// Whatever data ranks and stages there are, they share the work of a batch.
-		chain := p.chain(s.factor)
-		least := float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus)
-		out = append(out, &branch{l: l, times: p.times, least: least, chain: chain, first: least})
+		least := s.shared(l, s.alone(l))
+		out = append(out, &branch{l: l, at: len(out), least: least, first: least})
 	})
 	return out
 }
@@ -211,12 +265,19 @@ func (s *searcher) roots() (out []*branch) {
 // walk looks at families, those that can be fastest first. What it learns of a family, whose fastest layouts may not fit, is its bound in
 // the next walk.
 func (s *searcher) walk(families []*branch) {
-	slices.SortStableFunc(families, func(a, b *branch) int { return cmp.Compare(a.least, b.least) })
-	for i, x := range families {
+	open := branches(slices.Clone(families))
+	for heap.Init(&open); len(open) > 0; {
+		x := open[0]
 		if x.least > s.wide() || s.stopped() {
-			s.out.Bounded += len(families) - i
+			s.out.Bounded += len(open)
 			return
 		}
+		if x.times == nil {
+			s.count(x)
+			heap.Fix(&open, 0)
+			continue
+		}
+		heap.Pop(&open)
 		s.open = math.Inf(1)
 		s.family(x)
 		x.least = max(x.least, s.open)
@@ -233,11 +294,16 @@ func (s *searcher) begin(families []*branch) {
 			known = append(known, kind)
 		}
 	}
-	if len(known) == 0 || len(known) == len(all) {
+	if len(known) == 0 {
+		return
+	}
+	if len(known) == len(all) {
+		s.scout(families)
 		return
 	}
 	w := s.w.Schedules
 	s.w.Schedules = known
+	s.scout(families)
 	for _, s.round = range []round{{even: true}, {}} {
 		s.walk(families)
 	}
@@ -245,6 +311,19 @@ func (s *searcher) begin(families []*branch) {
 	for _, x := range families { // what was learnt of them does not hold for the others
 		x.least, x.grids = x.first, nil
 	}
+}
+
+// scout looks at families with one sequence in a micro-batch. The families that can be fastest have many, and most do not fit: a search that
+// begins there has no step to beat for long.
+func (s *searcher) scout(families []*branch) {
+	var short []*branch
+	for _, x := range families {
+		if x.l.Micro == 1 {
+			short = append(short, x)
+		}
+	}
+	s.round = round{even: true}
+	s.walk(short)
 }
 
 // stopped asks Wish.Stop, and remembers a yes.
@@ -374,16 +453,17 @@ func (s *searcher) state(l Layout, k *kin, all []leaf) []leaf {
 	p.sends = k.sends
 	k.sends = p.hops()
 	fixed := e.fixed
-	gather, reduce := p.zero3()
-	e.tail = max(gather[0], gather[1]) + max(reduce[0], reduce[1])
-	if l.PP > 1 {
-		e.hop = slices.Min(k.sends.hops)
-	}
+	var gather, reduce [2]float64
+	e.hop = k.sends.shortest()
 	for i, r := range s.again {
 		l.Recompute, p.l.Recompute = r, r
 		x := k.of(i, p, s.factor)
 		e.act, e.work, e.fixed = x.act, x.work, fixed
-		if l.ZeRO >= 3 && float64(l.MicroBatches())*e.work[1].all/float64(l.PP)+e.tail <= s.wide() { // gathers only add
+		if l.ZeRO >= 3 && float64(l.MicroBatches())*e.work[1].all/float64(l.PP) <= s.wide() { // gathers only add
+			if e.tail == 0 {
+				gather, reduce = p.zero3()
+				e.tail = max(gather[0], gather[1]) + max(reduce[0], reduce[1])
+			}
 			e.work = p.passes(s.factor, gather, reduce)
 		}
 		if r.Full {

@@ -23,9 +23,10 @@ type space struct {
 	base Layout // what every layout has in common
 	send string // what brings tokens to experts, as dispatchers says
 
-	again []work.Recompute
-	ranks map[int][]int // data ranks by micro-batch
-	ends  []bool        // which numbers of layers at both ends of a split were met, used again
+	again  []work.Recompute
+	orders orders
+	ranks  map[int][]int // data ranks by micro-batch
+	ends   []bool        // which numbers of layers at both ends of a split were met, used again
 }
 
 func newSpace(m *work.Model, mc *Machine, f Framework, w Wish) *space {
@@ -282,24 +283,49 @@ func (s *space) pipelines(l Layout, do func(Layout)) {
 		do(l)
 		return
 	}
-	for _, kind := range s.schedules() {
-		least, most := 1, 1
-		switch kind {
-		case schedule.Interleaved:
-			least, most = 2, (s.m.Layers+2)/l.PP
-		case schedule.ZBV:
-			least, most = 2, 2
-		}
-		some := schedule.Pipe{Kind: kind, Ranks: l.PP, Chunks: least, Micro: l.MicroBatches()}
-		if l.PP*least > s.m.Layers+2*b2i(least > 1) || some.Legal() != nil {
-			continue
-		}
-		for vpp := least; vpp <= most; vpp++ {
-			l.VPP, l.Schedule = vpp, kind
+	for _, x := range s.ordered(l.PP, l.MicroBatches()) {
+		for vpp := x.least; vpp <= x.most; vpp++ {
+			l.VPP, l.Schedule = vpp, x.kind
 			l.EPOverlap = s.hides(l)
 			do(l)
 		}
 	}
+}
+
+// order is a schedule, and how many chunks a rank may have in it.
+type order struct {
+	kind        schedule.Kind
+	least, most int
+}
+
+// orders is those of a number of stages and of micro-batches. All layouts of a grid share them.
+type orders struct {
+	pp, micro, kinds int
+	list             []order
+}
+
+// ordered finds the schedules that run.
+func (s *space) ordered(pp, micro int) []order {
+	kinds := s.schedules()
+	if s.orders.pp == pp && s.orders.micro == micro && s.orders.kinds == len(kinds) { // a search asks for some of its kinds, then for all
+		return s.orders.list
+	}
+	list := s.orders.list[:0]
+	for _, kind := range kinds {
+		x := order{kind, 1, 1}
+		switch kind {
+		case schedule.Interleaved:
+			x.least, x.most = 2, (s.m.Layers+2)/pp
+		case schedule.ZBV:
+			x.least, x.most = 2, 2
+		}
+		some := schedule.Pipe{Kind: kind, Ranks: pp, Chunks: x.least, Micro: micro}
+		if pp*x.least <= s.m.Layers+2*b2i(x.least > 1) && some.Legal() == nil {
+			list = append(list, x)
+		}
+	}
+	s.orders = orders{pp, micro, len(kinds), list}
+	return list
 }
 
 // splits calls do for each way to count the embedding and the head as layers when a pipeline is cut, if no rank holds more than most
