@@ -313,8 +313,8 @@ func (s *searcher) begin(families []*branch) {
 	}
 }
 
-// scout looks at families with one sequence in a micro-batch. The families that can be fastest have many, and most do not fit: a search that
-// begins there has no step to beat for long.
+// scout looks at families with one sequence in a micro-batch. The families that can be fastest have many, and most do not fit: a search
+// that begins there has no step to beat for long.
 func (s *searcher) scout(families []*branch) {
 	var short []*branch
 	for _, x := range families {
