@@ -276,8 +276,8 @@ func (w *world) open(ctx context.Context, kind string, hellos []hello, gather tr
 // wire is the configuration of tcp.
 func (w *world) wire(hellos []hello, gather transport.Gather) tcp.Config {
 	cfg := &w.cfg
-	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, TLS: cfg.TLS, Interfaces: cfg.Interfaces,
-		AllRails: cfg.AllRails, Discover: cfg.Discover, GPU: cfg.LocalRank,
+	return tcp.Config{Rank: cfg.Rank, Size: cfg.Size, Gather: gather, Token: cfg.Token, Epoch: cfg.Epoch, TLS: cfg.TLS,
+		Interfaces: cfg.Interfaces, AllRails: cfg.AllRails, Discover: cfg.Discover, GPU: cfg.LocalRank,
 		Streams: cfg.Streams, Outage: cfg.Outage, Congestion: cfg.Congestion, Checksum: checksums[cfg.Checksum], Machine: w.local,
 		Channels: beside(hellos), Event: w.events.Add, Log: cfg.Log}
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weft-fabric/weft/run/transport/auth"
 )
 
 // The word to stop reaches one rank only, and all stop after the same step.
@@ -91,6 +95,48 @@ func stopBefore(t *testing.T, next *Epoch, list ...*person) {
 				p.id, p.total(), p.job.steps[next.Number], next.Number, p.link.Final(), err)
 		}
 	}
+}
+
+// A rank that goes to an epoch says which: where another epoch's rank 0 listens by now, that one learns it, and nothing of tokens.
+func TestRanksSayTheirEpoch(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned := make(chan string, 1)
+	gate := auth.Listener{Token: "token of epoch 9", Epoch: 9, Admit: func(auth.Hello) error { return errors.New("nobody") },
+		Log: slog.New(slog.NewTextHandler(writer(func(b []byte) {
+			select {
+			case turned <- string(b):
+			default:
+			}
+		}), nil))}
+	go gate.Serve(ln)
+	t.Cleanup(func() {
+		ln.Close()
+		gate.Close()
+	})
+	list := crew(t, 2, nil)
+	e := epoch(7, list...)
+	e.Addr = ln.Addr().String()
+	tell(e, list[1])
+	select {
+	case said := <-turned:
+		if !strings.Contains(said, "rank 1 of 2 belongs to epoch 7 of the job, this is epoch 9") {
+			t.Error(said)
+		}
+	case <-time.After(limit):
+		t.Error("nobody came")
+	}
+}
+
+// writer is a function that takes what is written.
+type writer func(b []byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
 }
 
 // The last step of one rank is the last of all.

@@ -122,12 +122,13 @@ func TestPlainRestartsTogether(t *testing.T) {
 	}
 	a, b := open(t, "plain", set(0)), open(t, "plain", set(2))
 	hosts := []*house{a, b}
+	last := 0 // epoch
 	for round, sig := range []syscall.Signal{0, syscall.SIGUSR1, syscall.SIGKILL} {
 		before := [2]map[string]bool{a.living(), b.living()}
 		if sig != 0 {
 			b.signal(1, sig)
 		}
-		tokens := map[string]bool{}
+		tokens, epochs := map[string]bool{}, map[string]bool{}
 		for i, h := range hosts {
 			h.prints(2 * (round + 1))
 			ranks := byRank(t, h.prints(2*(round+1)), h.living())
@@ -136,11 +137,18 @@ func TestPlainRestartsTogether(t *testing.T) {
 				if one == nil || before[i][one["pid"]] || one["WORLD_SIZE"] != "4" || one["TORCHELASTIC_RESTART_COUNT"] != strconv.Itoa(round) {
 					t.Errorf("round %d, rank %d: %v; alive before were %v", round, r, one, before[i])
 				}
-				tokens[one["WEFT_TOKEN"]] = true
+				tokens[one["WEFT_TOKEN"]], epochs[one["WEFT_EPOCH"]] = true, true
 			}
 		}
-		if len(tokens) != 1 {
-			t.Errorf("round %d: ranks have %d secrets", round, len(tokens))
+		if len(tokens) != 1 || len(epochs) != 1 {
+			t.Errorf("round %d: ranks have %d secrets, and are of epochs %v", round, len(tokens), epochs)
+		}
+		for text := range epochs {
+			if e, err := strconv.Atoi(text); err != nil || e <= last {
+				t.Errorf("round %d is epoch %q, after %d", round, text, last)
+			} else {
+				last = e
+			}
 		}
 	}
 	// Every process of a round has ended before one of the next begins.

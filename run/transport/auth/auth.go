@@ -44,13 +44,14 @@ type Hello struct {
 	Purpose    Purpose
 	Rank, Size int      // of the dialer
 	World      [16]byte // which world it belongs to; zero where there is none yet
+	Epoch      uint64   // of an elastic job; 0 for none
 	Extra      [16]byte // what the purpose needs to know besides
 	Secret     Secret   // of the connection; not sent, known to both ends once they have proven themselves
 }
 
 // The sizes of what is exchanged, in bytes.
 const (
-	HelloSize     = 88
+	HelloSize     = 96
 	challengeSize = 40
 	proofSize     = sha256.Size
 	verdictSize   = 2 + textSize + sha256.Size
@@ -63,7 +64,7 @@ const Timeout = 5 * time.Second
 
 // magic is not text, ends lines in both conventions and stops a terminal, so
 // that no other protocol begins with it; its last byte is the version.
-var magic = [8]byte{0x89, 'w', 'e', 'f', 't', '\r', 0x1a, 2}
+var magic = [8]byte{0x89, 'w', 'e', 'f', 't', '\r', 0x1a, 3}
 
 // tlsHandshake is the first byte of a connection under TLS.
 const tlsHandshake = 0x16
@@ -83,23 +84,12 @@ func (o *OtherEpoch) Error() string {
 // Late reports whether this end belongs to the earlier epoch, which no longer meets.
 func (o *OtherEpoch) Late() bool { return o.Here < o.There }
 
-var epochMark = [8]byte{'e', 'p', 'o', 'c', 'h'}
-
-// EpochWorld is the world of ranks that are still to meet, in an epoch of an elastic job; 0 is none.
-func EpochWorld(epoch uint64) (w [16]byte) {
-	if epoch > 0 {
-		copy(w[:8], epochMark[:])
-		binary.LittleEndian.PutUint64(w[8:], epoch)
-	}
-	return w
-}
-
 // otherEpoch compares what the two ends of a connection say of their epochs; nil if they say the same, or one says nothing.
-func otherEpoch(here, there [16]byte) *OtherEpoch {
-	if here == there || [8]byte(here[:8]) != epochMark || [8]byte(there[:8]) != epochMark {
+func otherEpoch(here, there uint64) *OtherEpoch {
+	if here == there || here == 0 || there == 0 {
 		return nil
 	}
-	return &OtherEpoch{binary.LittleEndian.Uint64(here[8:]), binary.LittleEndian.Uint64(there[8:])}
+	return &OtherEpoch{here, there}
 }
 
 // Refusal is a listener that recognised the dialer and did not want it.
@@ -124,6 +114,7 @@ func (h *Hello) put(b *[HelloSize]byte, nonce [32]byte) {
 	copy(b[24:40], h.World[:])
 	copy(b[40:56], h.Extra[:])
 	copy(b[56:88], nonce[:])
+	le.PutUint64(b[88:], h.Epoch)
 }
 
 // parse decodes a hello. The values are only claims until the proof is there.
@@ -135,7 +126,7 @@ func parse(b *[HelloSize]byte) (Hello, error) {
 	if b[9]|b[10]|b[11] != 0 || le.Uint32(b[20:]) != 0 {
 		return Hello{}, &turned{kind: Garbage, why: "reserved bytes of the hello are set"}
 	}
-	h := Hello{Purpose: Purpose(b[8]), Rank: int(int32(le.Uint32(b[12:]))), Size: int(int32(le.Uint32(b[16:])))}
+	h := Hello{Purpose: Purpose(b[8]), Rank: int(int32(le.Uint32(b[12:]))), Size: int(int32(le.Uint32(b[16:]))), Epoch: le.Uint64(b[88:])}
 	copy(h.World[:], b[24:40])
 	copy(h.Extra[:], b[40:56])
 	return h, nil
@@ -219,7 +210,7 @@ func dial(conn net.Conn, token string, h Hello, secret *Secret) error {
 	}
 	said := verdict[:verdictSize-sha256.Size]
 	if !hmac.Equal(verdict[len(said):], mac(token, "listener", hello[:], challenge[:], said)) {
-		if other := otherEpoch(h.World, [16]byte(said[2:])); other != nil {
+		if other := otherEpoch(h.Epoch, binary.LittleEndian.Uint64(said[2:])); other != nil {
 			return other
 		}
 		return ErrToken
@@ -233,7 +224,7 @@ func dial(conn net.Conn, token string, h Hello, secret *Secret) error {
 
 // answer is the listener's half of Dial. admit judges a dialer that has proven
 // itself; the text of its error is told to the dialer.
-func answer(conn net.Conn, token string, world [16]byte, admit func(Hello) error) (Hello, error) {
+func answer(conn net.Conn, token string, epoch uint64, admit func(Hello) error) (Hello, error) {
 	if err := conn.SetDeadline(time.Now().Add(Timeout)); err != nil {
 		return Hello{}, err
 	}
@@ -270,9 +261,9 @@ func answer(conn net.Conn, token string, world [16]byte, admit func(Hello) error
 		// The MAC stays zero: whoever does not know the token learns nothing but the epoch,
 		// and a dialer whose token differs finds that out.
 		said[0] = 1
-		no := h.stranger(world)
+		no := h.stranger(epoch)
 		if no.kind == Epoch {
-			copy(said[2:], world[:])
+			binary.LittleEndian.PutUint64(said[2:], epoch)
 		}
 		_, _ = conn.Write(verdict[:])
 		return Hello{}, no
@@ -293,9 +284,9 @@ func answer(conn net.Conn, token string, world [16]byte, admit func(Hello) error
 	return h, conn.SetDeadline(time.Time{})
 }
 
-// stranger says what is known of a dialer that could not prove itself to a listener of a world.
-func (h *Hello) stranger(world [16]byte) *turned {
-	if other := otherEpoch(world, h.World); other != nil {
+// stranger says what is known of a dialer that could not prove itself to a listener of an epoch.
+func (h *Hello) stranger(epoch uint64) *turned {
+	if other := otherEpoch(epoch, h.Epoch); other != nil {
 		return &turned{kind: Epoch, why: fmt.Sprintf("rank %d of %d belongs to epoch %d of the job, this is epoch %d", h.Rank, h.Size,
 			other.There, other.Here)}
 	}

@@ -154,7 +154,7 @@ func TestStrangers(t *testing.T) {
 			}
 		}},
 		{"other epoch of a place without one", Token, func(c net.Conn) {
-			if _, err := Dial(c, "wrong", Hello{Purpose: Meet, Rank: 1, Size: 2, World: EpochWorld(3)}); !errors.Is(err, ErrToken) {
+			if _, err := Dial(c, "wrong", Hello{Purpose: Meet, Rank: 1, Size: 2, Epoch: 3}); !errors.Is(err, ErrToken) {
 				t.Errorf("an epoch where there are none gave %v", err)
 			}
 		}},
@@ -339,7 +339,7 @@ func FuzzHello(f *testing.F) {
 			raw := [HelloSize]byte(said[:HelloSize])
 			if h, err := parse(&raw); err == nil {
 				var again [HelloSize]byte
-				h.put(&again, [32]byte(raw[56:]))
+				h.put(&again, [32]byte(raw[56:88]))
 				if again != raw {
 					t.Fatalf("%x was read as %+v", raw, h)
 				}
@@ -349,7 +349,7 @@ func FuzzHello(f *testing.F) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = b.Write(said); b.Close() })
 		wg.Go(func() { _, _ = io.Copy(io.Discard, b) })
-		if _, err := answer(a, "token", [16]byte{}, func(Hello) error { return nil }); err == nil {
+		if _, err := answer(a, "token", 0, func(Hello) error { return nil }); err == nil {
 			t.Fatal("entered without the token")
 		}
 		a.Close()

@@ -56,7 +56,7 @@ func (o Over) Error() string { return string(o) }
 // Serve.
 type Listener struct {
 	Token string
-	World [16]byte    // the epoch of the ranks that meet here (EpochWorld), or zero
+	Epoch uint64      // of the job whose ranks come here; 0 for none
 	TLS   *tls.Config // if set, both ends show certificates
 	Log   *slog.Logger
 	// Admit judges one that has proven itself; the text of its error is told
@@ -131,7 +131,7 @@ func (l *Listener) greet(raw net.Conn) {
 			}
 			conn = t
 		}
-		return answer(conn, l.Token, l.World, func(h Hello) error {
+		return answer(conn, l.Token, l.Epoch, func(h Hello) error {
 			// Whoever is judged hears the verdict, also if that is why the listener is closed.
 			l.mu.Lock()
 			delete(l.open, raw)

@@ -206,7 +206,7 @@ func (r *Meeting) host(ctx context.Context) error {
 		r.found(ln.Addr())
 	}
 	r.gate = &auth.Listener{
-		Token: r.cfg.Token, World: auth.EpochWorld(r.cfg.Epoch), TLS: r.cfg.TLS, Log: r.cfg.Log,
+		Token: r.cfg.Token, Epoch: r.cfg.Epoch, TLS: r.cfg.TLS, Log: r.cfg.Log,
 		Admit: r.admit,
 		Enter: func(conn net.Conn, h auth.Hello) { r.enter(r.records(conn, &h.Secret, false), h) },
 		Leave: r.turnBack,
@@ -496,7 +496,7 @@ func (r *Meeting) visit(ctx context.Context) error {
 	line.Control = small
 	r.tries++
 	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Meet, Rank: r.cfg.Rank, Size: r.cfg.Size,
-		World: auth.EpochWorld(r.cfg.Epoch), Extra: newVisit(r.self, r.tries)})
+		Epoch: r.cfg.Epoch, Extra: newVisit(r.self, r.tries)})
 	if err != nil {
 		return err
 	}

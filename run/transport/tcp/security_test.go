@@ -79,7 +79,7 @@ func exchange(es []*Endpoint, comm uint32, sizes []int, between func()) error {
 
 // TestGarbage talks nonsense to the data port while two ranks work.
 func TestGarbage(t *testing.T) {
-	es := endpoints(t, 2, nil)
+	es := endpoints(t, 2, func(c *Config) { c.Epoch = 5 })
 	addr := es[1].wire.Address()
 	words := map[string]func(c net.Conn){
 		"hello.empty":     func(c net.Conn) {},
@@ -89,6 +89,12 @@ func TestGarbage(t *testing.T) {
 			if _, err := auth.Dial(c, "guess", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, World: es[0].wire.World()}); !errors.Is(err,
 				auth.ErrToken) {
 				t.Errorf("wrong token: %v", err)
+			}
+		},
+		"hello.epoch": func(c net.Conn) { // the port was another process's before
+			_, err := auth.Dial(c, "secret of 4", auth.Hello{Purpose: auth.Stream, Rank: 0, Size: 2, Epoch: 4, World: [16]byte{4}})
+			if err == nil || !strings.Contains(err.Error(), "belongs to epoch 5 of the job, this rank to epoch 4") {
+				t.Errorf("another epoch: %v", err)
 			}
 		},
 		"hello.refused": func(c net.Conn) {

@@ -38,6 +38,7 @@ type Config struct {
 
 	Token   string      // of the cluster; may be empty only on loopback addresses
 	NoToken bool        // an empty token is meant on any address
+	Epoch   uint64      // of an elastic job, whose epochs have different tokens; only errors name it. 0 for none
 	TLS     *tls.Config // if set, streams are encrypted and both ends show certificates; callers then wait parked, as Go's poller has the sockets
 
 	// Interfaces are names ("eth0") or prefixes ("10.1.0.0/16") of those to

@@ -90,7 +90,7 @@ func (pr *Link) attempt(pair [2]int, number int) lane {
 // serve answers dialers.
 func (e *Node) serve() {
 	e.gate = &auth.Listener{
-		Token: e.cfg.Token, TLS: e.cfg.TLS, Log: e.cfg.Log,
+		Token: e.cfg.Token, Epoch: e.cfg.Epoch, TLS: e.cfg.TLS, Log: e.cfg.Log,
 		Admit: func(h auth.Hello) error {
 			l := getLane(h.Extra)
 			switch {
@@ -269,8 +269,7 @@ func (e *Node) dial(ctx context.Context, pr *Link, pair [2]int, number int) erro
 		if err == nil {
 			return e.add(conn, pr, pair[0], l, &secret, true)
 		}
-		var refusal *auth.Refusal
-		if errors.As(err, &refusal) || errors.Is(err, auth.ErrToken) || ctx.Err() != nil {
+		if isFinal(err) || ctx.Err() != nil {
 			return err
 		}
 		if pauses.Wait(ctx) != nil {
@@ -290,7 +289,7 @@ func (e *Node) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, auth.S
 		line.Timeout = checkTime
 	}
 	conn, secret, err := line.Connect(ctx, auth.Hello{Purpose: auth.Stream, Rank: e.cfg.Rank, Size: e.cfg.Size, World: e.world,
-		Extra: l.put()})
+		Epoch: e.cfg.Epoch, Extra: l.put()})
 	if errors.Is(err, unix.ENETUNREACH) && !e.peers[rank].met.Load() { // later on a link may be down
 		rail := e.rails[l.mine]
 		err = fmt.Errorf("interface %s (%s/%d) of rank %d has no route to %s of rank %d: use interfaces of one network, or add a route (WEFT_INTERFACES, WEFT_RAILS): %w",

@@ -95,8 +95,20 @@ func (pr *Link) refuse(what string) {
 	pr.vanishFor(r.Error(), r)
 }
 
-// unwanted gives up a peer that turned this rank away for good, and reports whether it did: it gave this rank up before.
+// isFinal reports whether a dialer was turned away in a way that trying again does not change.
+func isFinal(err error) bool {
+	var refusal *auth.Refusal
+	var other *auth.OtherEpoch
+	return errors.As(err, &refusal) || errors.As(err, &other) || errors.Is(err, auth.ErrToken)
+}
+
+// unwanted gives up a peer that turned this rank away for good, and reports whether it did: it gave this rank up before, or its
+// address is another one's by now.
 func (pr *Link) unwanted(err error) bool {
+	if other, ok := errors.AsType[*auth.OtherEpoch](err); ok {
+		pr.vanish(other.Error())
+		return true
+	}
 	var refusal *auth.Refusal
 	if !errors.As(err, &refusal) || refusal.Why == closing {
 		return false

@@ -432,6 +432,30 @@ func TestLateStreamsAreNotTold(t *testing.T) {
 	}
 }
 
+// Where a process of another epoch of the job listens by now, the peer is gone. The tokens, which differ, are not blamed.
+func TestAddressOfAnotherEpoch(t *testing.T) {
+	es := nodes(t, 2, func(c *Config) { c.Epoch = 5 })
+	listens, dials := es[0], es[1] // of two ranks the second dials
+	dials.cfg.Epoch, dials.cfg.Token = 4, "secret of 4"
+	pr := dials.peers[0]
+	conn, _, err := dials.dialOnce(t.Context(), 0, pr.attempt([2]int{}, 0))
+	if conn != nil {
+		conn.Close()
+	}
+	const want = "belongs to epoch 5 of the job, this rank to epoch 4"
+	if err == nil || !strings.Contains(err.Error(), want) || !isFinal(err) || !pr.unwanted(err) {
+		t.Fatalf("the dialer was told %v", err)
+	}
+	if g, ok := errors.AsType[*transport.Gone](pr.Alive()); !ok || !strings.Contains(g.Error(), want) {
+		t.Errorf("the dialer says %v", pr.Alive())
+	}
+	for _, c := range listens.gate.Counters() {
+		if (c.Name == "hello.epoch") != (c.Value > 0) {
+			t.Errorf("%s %d", c.Name, c.Value)
+		}
+	}
+}
+
 // A rank on a busy host may take long to answer one that dials it. That is a time limit that passed, after which it is dialed again,
 // and not an error that ends the ranks.
 func TestBusyPeerIsDialedAgain(t *testing.T) {
