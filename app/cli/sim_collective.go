@@ -363,7 +363,7 @@ func (f *simFlags) options() (o sim.Options, err error) {
 	return o, nil
 }
 
-// chosenGPUs are the GPUs that take part. Only models of libraries order any set of them; simulations take the first.
+// chosenGPUs are the GPUs that take part. A simulation of others than the first is one with a placement.
 func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
 	all := explainAll(c.Graph, c.Graph.Count(topo.GPU))
 	set := all
@@ -376,11 +376,14 @@ func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
 	switch {
 	case len(set) < 2:
 		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(set))
-	case f.as != "" || f.cal != "" || len(set) <= len(all) && slices.Equal(set, all[:len(set)]):
+	case f.as != "" || f.cal != "" || slices.Equal(set, all[:len(set)]):
 		return set, nil
+	case f.algo == "auto":
+		return nil, fmt.Errorf("--gpus %s: these are not the first %d GPUs, which auto compares algorithms on; name one with --algo, "+
+			"or ask --as nccl", f.gpus, len(set))
 	}
-	return nil, fmt.Errorf("--gpus %s: these are not the first %d GPUs; --place %s with an --algo takes them in that order, "+
-		"--as nccl and 'weft algo synth' look for a good one", f.gpus, len(set), f.gpus)
+	f.place = f.gpus
+	return all, nil
 }
 
 // row simulates one size on n GPUs. If it is the only one, the row also says why algorithms were left out.

@@ -106,7 +106,7 @@ func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim
 			if j.place == "" {
 				out.Program, err = wish.Program(a, c.Graph, op, len(set), out.Size, o.Catalog)
 			} else {
-				out.Program, err = wish.ProgramOn(a, c.Graph, op, set, out.Size)
+				out.Program, err = wish.PlacedOn(a, c.Graph, op, set, out.Size, o.Catalog)
 			}
 			if err != nil {
 				return out, err

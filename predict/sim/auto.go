@@ -22,13 +22,16 @@ const slots = 8
 // Domain is the number of GPUs of one host, or of one accelerator network where
 // that is larger, among the first n of a graph; n if all are in one.
 func Domain(g *topo.Graph, n int) int {
-	var gpus []topo.NodeID
+	return DomainOf(g, firstGPUs(g, n))
+}
+
+func firstGPUs(g *topo.Graph, n int) (gpus []topo.NodeID) {
 	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
 		if len(gpus) < n {
 			gpus = append(gpus, id)
 		}
 	})
-	return DomainOf(g, gpus)
+	return gpus
 }
 
 // DomainOf is how many of some GPUs, from the first on, are in its host or
@@ -60,13 +63,19 @@ func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
 // on, and hierarchical the copies that keep both its levels busy: four of them
 // reach 0.78 of the NICs' rate on 128 hosts, one 0.49.
 func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) algo.Spec {
+	return placedOn(a, s, g, firstGPUs(g, s.Ranks), c)
+}
+
+// placedOn is Place for ranks on chosen GPUs. Only the first GPUs of a graph are known to be a torus, or to hang on full leaves.
+func placedOn(a *algo.Algorithm, s algo.Spec, g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) algo.Spec {
 	if a.Copies > 0 && (!a.Layers || s.Local < s.Ranks) {
 		s.Channels = a.Copies
 	}
 	switch {
 	case a.Ring:
-		s.Orders = Orders(g, s.Ranks, c)
+		s.Orders = OrdersOn(g, gpus, c)
 		s.Channels = max(len(s.Orders), 1)
+	case !slices.Equal(gpus, firstGPUs(g, s.Ranks)):
 	case a.Grid:
 		if dims, order := grid(g, s.Ranks); dims != nil {
 			s.Dims, s.Orders = dims, [][]sched.Rank{order}
@@ -144,7 +153,18 @@ func Named(name string) (a *algo.Algorithm, outer string, err error) {
 // Program builds an algorithm's program for the first n GPUs of a graph.
 func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes,
 	c *catalog.Catalog) (*sched.Program, error) {
-	s := Place(a, Spec(g, op, n), g, c)
+	return w.suited(a, Place(a, Spec(g, op, n), g, c), size)
+}
+
+// PlacedOn builds an algorithm's program for ranks on chosen GPUs with what suits the machine, as Program does for the first.
+func (w Wish) PlacedOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID, size unit.Bytes,
+	c *catalog.Catalog) (*sched.Program, error) {
+	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus)}
+	return w.suited(a, placedOn(a, s, g, gpus, c), size)
+}
+
+// suited builds a program as the wish says, and as the machine suggests where the wish is silent.
+func (w Wish) suited(a *algo.Algorithm, s algo.Spec, size unit.Bytes) (*sched.Program, error) {
 	if w.Channels > 0 {
 		s.Channels = w.Channels
 		if orders := s.Orders; len(orders) > 0 {

@@ -22,19 +22,23 @@ import (
 // Every other host is passed backwards: what leaves at one rail enters the next
 // host at the same, and no byte has to cross to another rail.
 func Orders(g *topo.Graph, n int, c *catalog.Catalog) [][]sched.Rank {
-	var gpus []topo.NodeID
-	rank := map[topo.NodeID]sched.Rank{}
-	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
-		if len(gpus) < n {
-			rank[id] = sched.Rank(len(gpus))
-			gpus = append(gpus, id)
-		}
-	})
+	return OrdersOn(g, firstGPUs(g, n), c)
+}
+
+// OrdersOn is Orders for ranks that stand on chosen GPUs.
+func OrdersOn(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) [][]sched.Rank {
 	if len(gpus) < 2 {
 		return nil
 	}
-	if local := Domain(g, n); local < len(gpus) {
+	if local := DomainOf(g, gpus); local < len(gpus) {
+		if !inBlocks(g, gpus, local) {
+			return nil
+		}
 		return railRings(g, gpus, local)
+	}
+	rank := map[topo.NodeID]sched.Rank{}
+	for i, id := range gpus {
+		rank[id] = sched.Rank(i)
 	}
 	found, err := rings.Search(g, gpus, c, rings.Options{})
 	if err != nil || found.Medium == "nvswitch" || len(found.Rings) < 2 {
@@ -49,6 +53,19 @@ func Orders(g *topo.Graph, n int, c *catalog.Catalog) [][]sched.Rank {
 		orders = append(orders, order)
 	}
 	return orders
+}
+
+// inBlocks says whether domain follows domain, each with as many GPUs but for the last.
+func inBlocks(g *topo.Graph, gpus []topo.NodeID, local int) bool {
+	for block := range slices.Chunk(gpus, local) {
+		if host := g.Nodes[block[0]].Host; host == g.Nodes[block[len(block)-1]].Host {
+			continue
+		}
+		if DomainOf(g, block) < len(block) {
+			return false
+		}
+	}
+	return true
 }
 
 // maxRings is how many rings there are at most over hosts. In a rack of 72 GPUs

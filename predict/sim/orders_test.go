@@ -7,6 +7,7 @@ import (
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/hostlist"
 	"github.com/weft-fabric/weft/model/unit"
 )
 
@@ -90,5 +91,65 @@ func TestRingsWhereTheLastHostIsNotFull(t *testing.T) {
 	}
 	if _, r := placedRing(t, "rail", map[string]int{"hosts": 13}, 100); float64(r.BusBW)/1e9 < 185 {
 		t.Errorf("bus %s over four NICs of 48 GB/s; %s", r.BusBW, r.Limit)
+	}
+}
+
+// Ranks on chosen GPUs get the rings of the machine as the first GPUs do: other hosts, parts of hosts, and GPUs of one host.
+func TestRingsOnChosenGPUs(t *testing.T) {
+	busOf := func(preset string, hosts int, names string) float64 {
+		t.Helper()
+		var params map[string]int
+		if hosts > 0 {
+			params = map[string]int{"hosts": hosts}
+		}
+		c, err := cluster.Preset(preset, params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := hostlist.Expand(names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gpus []topo.NodeID
+		for _, name := range list {
+			id, err := c.Graph.Lookup(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gpus = append(gpus, id)
+		}
+		ring, err := algo.Find("ring")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Wish{}.PlacedOn(ring, c.Graph, sched.AllReduce, gpus, unit.GiB, c.Catalog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := PlaceOn(c.Graph, p, gpus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(c.Graph, []Job{{Program: p, Size: unit.GiB, Place: at}}, Options{Catalog: c.Catalog, Measured: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return float64(unit.GiB) / r.Time.Seconds() * 2 * float64(len(gpus)-1) / float64(len(gpus)) / 1e9
+	}
+	for _, c := range []struct {
+		preset string
+		hosts  int
+		names  string
+		bus    float64
+	}{
+		{"rail", 4, "n[1,3]:gpu[0-7]", 8 * 48},
+		{"rail", 4, "n[0-3]:gpu[2-5]", 4 * 48},
+		{"rail", 4, "n[1-2]:gpu[0-7],n3:gpu[0-2]", 3 * 48},
+		{"rail", 4, "n0:gpu[0-3],n1:gpu[0-1],n2:gpu[0-3]", 48}, // a host in the middle has fewer: one ring
+		{"dgx-1v", 0, "n0:gpu[0,2,3]", 2 * 22.4},
+	} {
+		if bus := busOf(c.preset, c.hosts, c.names); bus < .93*c.bus || bus > 1.01*c.bus {
+			t.Errorf("%s on %s: bus %.1f GB/s, not %.1f", c.names, c.preset, bus, c.bus)
+		}
 	}
 }
