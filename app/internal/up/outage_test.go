@@ -23,43 +23,49 @@ const drillToken = "0123456789abcdef0123456789abcdef"
 // A rank dies while the coordinator is down: survivors wait for the word on who is
 // left, which comes when it is back, and go on from the step they were in.
 func TestOutageOfTheCoordinator(t *testing.T) {
-	dir := t.TempDir()
 	var text bytes.Buffer
-	s := begin(t, Options{Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000, Log: &text, Summary: &text})
-	hasCheckpoint(t, dir)
-	s.hurt(syscall.SIGKILL, "coord", -1)
-	s.await("coordinator", "was ended by SIGKILL")
-	s.hurt(syscall.SIGKILL, "rank", 2)
-	s.await("exit", "slot 2", "was ended by SIGKILL")
-	s.await("resumed", "0 steps lost")
-	s.await("epoch", ": 4 at work")
-	s.hurt(syscall.SIGKILL, "rank", 0) // and all is as before
-	s.await("resumed", "0 steps lost")
-	s.await("epoch", ": 4 at work")
-	s.stop()
-	sum := s.checked(1)
-	s.counted(sum.Lost == 0 && sum.Failures == 2, sum)
+	counted(t, func() (*show, Summary, bool) {
+		dir := t.TempDir()
+		text.Reset()
+		s := begin(t, Options{Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000, Log: &text, Summary: &text})
+		hasCheckpoint(t, dir)
+		s.hurt(syscall.SIGKILL, "coord", -1)
+		s.await("coordinator", "was ended by SIGKILL")
+		s.hurt(syscall.SIGKILL, "rank", 2)
+		s.await("exit", "slot 2", "was ended by SIGKILL")
+		s.await("resumed", "0 steps lost")
+		s.await("epoch", ": 4 at work")
+		s.hurt(syscall.SIGKILL, "rank", 0) // and all is as before
+		s.await("resumed", "0 steps lost")
+		s.await("epoch", ": 4 at work")
+		s.stop()
+		sum := s.checked(1)
+		return s, sum, sum.Lost == 0 && sum.Failures == 2
+	})
 	keep(t, text.String())
 }
 
 // A rank is stopped and continued: the others go on without it once it has been
 // silent for 1.2 s, and it comes back as the same process.
 func TestAStoppedRank(t *testing.T) {
-	dir := t.TempDir()
 	var text bytes.Buffer
-	s := begin(t, Options{Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000, Log: &text, Summary: &text})
-	hasCheckpoint(t, dir)
-	pid := s.hurt(syscall.SIGSTOP, "rank", 1)
-	s.await("failure", "slot 1", "was silent")
-	s.await("resumed", "on 3 ranks", "0 steps lost")
-	if got := s.hurt(syscall.SIGCONT, "rank", 1); got != pid {
-		t.Errorf("slot 1 is process %d, was %d", got, pid)
-	}
-	s.await("continued", "slot 1", fmt.Sprintf("pid %d speaks again", pid))
-	s.await("epoch", ": 4 at work")
-	s.stop()
-	sum := s.checked(1)
-	s.counted(sum.Lost == 0 && sum.Failures == 1, sum)
+	counted(t, func() (*show, Summary, bool) {
+		dir := t.TempDir()
+		text.Reset()
+		s := begin(t, Options{Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000, Log: &text, Summary: &text})
+		hasCheckpoint(t, dir)
+		pid := s.hurt(syscall.SIGSTOP, "rank", 1)
+		s.await("failure", "slot 1", "was silent")
+		s.await("resumed", "on 3 ranks", "0 steps lost")
+		if got := s.hurt(syscall.SIGCONT, "rank", 1); got != pid {
+			t.Errorf("slot 1 is process %d, was %d", got, pid)
+		}
+		s.await("continued", "slot 1", fmt.Sprintf("pid %d speaks again", pid))
+		s.await("epoch", ": 4 at work")
+		s.stop()
+		sum := s.checked(1)
+		return s, sum, sum.Lost == 0 && sum.Failures == 1
+	})
 	keep(t, text.String())
 }
 

@@ -31,22 +31,25 @@ import (
 func TestARun(t *testing.T) {
 	page := make(chan string, 1)
 	var text strings.Builder
-	s := begin(t, Options{Steps: 30, Check: true, Every: 10, Contrast: 5, Listen: "127.0.0.1:0", Summary: &text,
-		Ready: func(p, _ string) { page <- p }})
-	at := <-page
-	s.await("training begins with step 1, from the seed")
-	resp, err := http.Get(at + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), "<html") {
-		t.Errorf("%s: %s, %v", at, resp.Status, err)
-	}
-	sum := s.checked(1)
-	s.counted(sum.Steps == 30 && sum.Epochs == 1 && sum.Failures == 0 && sum.Kills == 0 && sum.Lost == 0 && sum.Checkpoints == 3 &&
-		sum.Detect == nil, sum)
+	_, sum := counted(t, func() (*show, Summary, bool) {
+		text.Reset()
+		s := begin(t, Options{Steps: 30, Check: true, Every: 10, Contrast: 5, Listen: "127.0.0.1:0", Summary: &text,
+			Ready: func(p, _ string) { page <- p }})
+		at := <-page
+		s.await("training begins with step 1, from the seed")
+		resp, err := http.Get(at + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), "<html") {
+			t.Errorf("%s: %s, %v", at, resp.Status, err)
+		}
+		sum := s.checked(1)
+		return s, sum, sum.Steps == 30 && sum.Epochs == 1 && sum.Failures == 0 && sum.Kills == 0 && sum.Lost == 0 &&
+			sum.Checkpoints == 3 && sum.Detect == nil
+	})
 	if sum.LossEnd >= sum.LossStart {
 		t.Errorf("the loss went from %v to %v", sum.LossStart, sum.LossEnd)
 	}
@@ -71,9 +74,11 @@ func TestARun(t *testing.T) {
 // Ranks are killed by the drill: every one is overcome, no step is lost, and the
 // losses are those of an undisturbed run.
 func TestDrillKill(t *testing.T) {
-	s := begin(t, Options{For: 2500e6, Drill: Drill{{"kill", 3}}, Seed: 7, Check: true, Every: 20})
-	sum := s.checked(1)
-	s.counted(sum.Kills == 3 && sum.Failures == 3 && sum.Lost == 0 && sum.Detect != nil && sum.Resume != nil, sum)
+	_, sum := counted(t, func() (*show, Summary, bool) {
+		s := begin(t, Options{For: 2500e6, Drill: Drill{{"kill", 3}}, Seed: 7, Check: true, Every: 20})
+		sum := s.checked(1)
+		return s, sum, sum.Kills == 3 && sum.Failures == 3 && sum.Lost == 0 && sum.Detect != nil && sum.Resume != nil
+	})
 	for _, i := range sum.Incidents {
 		if !i.Over || i.Kind != "kill" || i.Detect <= 0 || i.Resume < i.Detect {
 			t.Errorf("%+v", i)
@@ -83,11 +88,13 @@ func TestDrillKill(t *testing.T) {
 
 // The coordinator is killed by the drill and started again; then a rank is.
 func TestDrillCoordinator(t *testing.T) {
-	s := begin(t, Options{Drill: Drill{{"coord", 1}}, Check: true, Ranks: 3, For: 100e6, Steps: 100_000})
-	s.await("SIGKILL to the coordinator")
-	s.await("it is started again on its directory")
-	sum := s.checked(1)
-	s.counted(sum.Coordinators == 1 && sum.Failures == 0 && sum.Epochs == 1, sum)
+	counted(t, func() (*show, Summary, bool) {
+		s := begin(t, Options{Drill: Drill{{"coord", 1}}, Check: true, Ranks: 3, For: 100e6, Steps: 100_000})
+		s.await("SIGKILL to the coordinator")
+		s.await("it is started again on its directory")
+		sum := s.checked(1)
+		return s, sum, sum.Coordinators == 1 && sum.Failures == 0 && sum.Epochs == 1
+	})
 }
 
 // layouts are those in which a rank holds something that no replica has.
@@ -107,16 +114,18 @@ func TestKillsThatLoseState(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := tiny()
 			cfg.Layout = c.layout
-			dir := t.TempDir()
-			s := begin(t, Options{Train: cfg, Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000})
-			hasCheckpoint(t, dir)
-			s.hurt(syscall.SIGKILL, "rank", 2)
-			s.await("from the checkpoint of step")
-			s.await("resumed")
-			s.await("epoch", ": 4 at work")
-			s.stop()
-			sum := s.checked(1)
-			s.counted(sum.Failures == 1, sum)
+			counted(t, func() (*show, Summary, bool) {
+				dir := t.TempDir()
+				s := begin(t, Options{Train: cfg, Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000})
+				hasCheckpoint(t, dir)
+				s.hurt(syscall.SIGKILL, "rank", 2)
+				s.await("from the checkpoint of step")
+				s.await("resumed")
+				s.await("epoch", ": 4 at work")
+				s.stop()
+				sum := s.checked(1)
+				return s, sum, sum.Failures == 1
+			})
 		})
 	}
 }
@@ -127,15 +136,17 @@ func TestKillsThatAMirrorStandsInFor(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := tiny()
 			cfg.Layout, cfg.Mirror = c.layout, true
-			dir := t.TempDir()
-			s := begin(t, Options{Train: cfg, Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000})
-			hasCheckpoint(t, dir)
-			s.hurt(syscall.SIGKILL, "rank", 2)
-			s.await("resumed", " 0 steps lost")
-			s.await("epoch", ": 4 at work")
-			s.stop()
-			sum := s.checked(1)
-			s.counted(sum.Failures == 1 && sum.Lost == 0, sum)
+			s, _ := counted(t, func() (*show, Summary, bool) {
+				dir := t.TempDir()
+				s := begin(t, Options{Train: cfg, Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000})
+				hasCheckpoint(t, dir)
+				s.hurt(syscall.SIGKILL, "rank", 2)
+				s.await("resumed", " 0 steps lost")
+				s.await("epoch", ": 4 at work")
+				s.stop()
+				sum := s.checked(1)
+				return s, sum, sum.Failures == 1 && sum.Lost == 0
+			})
 			if strings.Contains(s.story(), "from the checkpoint") {
 				t.Error("a checkpoint was needed")
 			}
@@ -203,15 +214,17 @@ func hasCheckpoint(t *testing.T, dir string) *ckpt.Manifest {
 func TestAKillThatAReplicaStandsInFor(t *testing.T) {
 	cfg := tiny()
 	cfg.Layout = train.Layout{TP: 2, PP: 1}
-	dir := t.TempDir()
-	s := begin(t, Options{Train: cfg, Check: true, Steps: 100_000, Ckpt: dir, Every: 5})
-	hasCheckpoint(t, dir) // so that all ranks are known to be at work
-	s.hurt(syscall.SIGKILL, "rank", 1)
-	s.await("resumed", "0 steps lost")
-	s.await("epoch", ": 4 at work")
-	s.stop()
-	sum := s.checked(1)
-	s.counted(sum.Lost == 0 && sum.Failures == 1, sum)
+	counted(t, func() (*show, Summary, bool) {
+		dir := t.TempDir()
+		s := begin(t, Options{Train: cfg, Check: true, Steps: 100_000, Ckpt: dir, Every: 5})
+		hasCheckpoint(t, dir) // so that all ranks are known to be at work
+		s.hurt(syscall.SIGKILL, "rank", 1)
+		s.await("resumed", "0 steps lost")
+		s.await("epoch", ": 4 at work")
+		s.stop()
+		sum := s.checked(1)
+		return s, sum, sum.Lost == 0 && sum.Failures == 1
+	})
 }
 
 // A run is continued from its checkpoints on another number of ranks: the same data
