@@ -109,15 +109,23 @@ var liked = []string{"direct", "recursive-doubling", "halving-doubling", "ring",
 //	  2 MiB     4.7               6.4   7.7     7.6
 //	 16 MiB      56                63    73      68
 //
-// and for a reduce of 256 KiB (medians of 2, 2026-11-16)
+// Of calls that take equally long within the slack by their replay, those that this order chooses and those that liked would choose
+// take, in us over tcp and out of place (medians of 5 turns of 8 to 14 batches, beside other work, 2026-11-19):
 //
-//	          binomial  direct
-//	4 ranks       0.17    0.25
-//	7 ranks       0.39    0.56
-//	8 ranks       0.40    0.47
+//	                             crowded          liked
+//	4 ranks, broadcast of 8 B         22  binomial     38  direct
+//	4 ranks, broadcast of 2 KiB       33  binomial     61  direct
+//	4 ranks, reduce-scatter 512 KiB  735  ring        671  direct
+//	4 ranks, reduce-scatter 2 MiB   2439  ring       2804  direct
+//	8 ranks, reduce-scatter 2 MiB   7624  ring       8690  direct
 //
-// Ranks that send to the root of a gather wait for nobody: that is done directly. So are short reduces between hosts: 4 ranks on 4
-// hosts take 0.8 to 1.0 times as long as by a tree (2026-11-19).
+// Ranks that send to the root of a gather or a reduce wait for nobody: that is done directly. In the same turns reduces take so
+//
+//	           8 B  2 KiB  8 KiB  64 KiB  256 KiB  1 MiB
+//	4 ranks     26     26     39      97      283   1135  direct
+//	            23     36     40     118      318   1110  binomial
+//	8 ranks     61            79     193      576   2479  direct
+//	            72            90     200      698   2683  binomial
 var crowded = append([]string{"recursive-doubling", "bcube", "halving-doubling", "ring", "binomial", "direct"},
 	slices.DeleteFunc(slices.Clone(liked[4:]), func(name string) bool { return name == "bcube" || name == "binomial" })...)
 
@@ -128,8 +136,7 @@ const slack = 25
 func (t *Table) liking(w way, class int) int {
 	name, _, _ := strings.Cut(w.algo, " ")
 	list := liked
-	short := w.op == sched.Reduce && t.many > 1 && smallest(class) <= 8<<10
-	if t.crowd && w.op != sched.Gather && !short {
+	if t.crowd && w.op != sched.Gather && w.op != sched.Reduce {
 		list = crowded
 	}
 	// Several hosts: one partner at a time keeps senders and receivers on each other's heels. 8 ranks on 2 hosts take 78 ms for 16 MiB
@@ -138,8 +145,13 @@ func (t *Table) liking(w way, class int) int {
 	// on
 	// 16 cores 8 ranks on 2 hosts take 0.65 ms for 1 MiB so, pairwise 1.1. Senders of longer messages wait for their receivers, who take them
 	// also while they wait inside their hosts, so long as cores are to spare: 16 ranks on 4 hosts take 24 to 29 ms for 16 MiB paired up and 12
-	// to 13 pairwise, 8 on 2 hosts 11 to 12 and 9 to 10 (2026-11-17).
-	if w.op == sched.AllToAll && t.many > 1 && class >= classOf(int64(t.n)*(16<<10)) {
+	// to 13 pairwise, 8 on 2 hosts 11 to 12 and 9 to 10 (2026-11-17). Hosts of one rank each that share cores have nothing to gain before
+	// senders wait: 4 of them take 0.97 ms for 512 KiB directly and 1.19 pairwise, 2.53 and 2.48 for 1 MiB, 67 and 46 for 16 MiB (2026-11-19).
+	from := int64(16 << 10)
+	if t.crowd && t.local == 1 {
+		from = int64(max(t.can.Copies, 16<<10))
+	}
+	if w.op == sched.AllToAll && t.many > 1 && class >= classOf(int64(t.n)*from) {
 		taken := t.can.Copies > 0 && smallest(class)/int64(t.n) >= int64(t.can.Copies) && !t.crowd
 		switch {
 		case name == "pairwise-xor" && t.local > 1 && t.local&(t.local-1) == 0 && t.order == nil && !taken:
