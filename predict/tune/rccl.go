@@ -221,5 +221,5 @@ func (m *RCCL) Predict(op sched.Collective, bytes unit.Bytes) (Prediction, error
 // rcclError sums up the errors of one kind of points, each left out of the fit with all others of its log.
 type rcclError struct {
 	Points, Logs int
-	Median, P90  float64
+	Median, P90  float64 // the latter with every log weighing the same, and no less than others of its sizes where logs are few
 }
