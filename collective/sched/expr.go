@@ -91,7 +91,7 @@ func (e *Expr) Eval(env *Env) int64 {
 	case Var:
 		return env[e.slot]
 	}
-	a := e.L.Eval(env)
+	a := e.L.leaf(env)
 	if e.Kind == Look {
 		if a < 0 || a >= int64(len(e.table)) {
 			env[slotUndefined] = misses
@@ -102,7 +102,7 @@ func (e *Expr) Eval(env *Env) int64 {
 	if e.Kind == And && a == 0 || e.Kind == Or && a != 0 {
 		return truth(e.Kind == Or)
 	}
-	b := e.R.Eval(env)
+	b := e.R.leaf(env)
 	switch e.Kind {
 	case Add:
 		return a + b
@@ -153,6 +153,17 @@ func (e *Expr) Eval(env *Env) int64 {
 	default:
 		return truth(a != 0 || b != 0)
 	}
+}
+
+// leaf is Eval without a call for names and numbers, which most operands are.
+func (e *Expr) leaf(env *Env) int64 {
+	switch e.Kind {
+	case Num:
+		return e.Val
+	case Var:
+		return env[e.slot]
+	}
+	return e.Eval(env)
 }
 
 func truth(b bool) int64 {

@@ -123,48 +123,6 @@ func (k *Code) reads(c int, e *sched.Expr, peer bool, by int) bool {
 	return e.Repeats(by)
 }
 
-// Sends calls f for every way that messages of the first ranks may take, for some of
-// them more than once. Of choices that depend on a loop whose variable the peer does not
-// use, both sides count as taken. It reports false if there are too many to tell, or once f returns false, which
-// ends it.
-func (k *Code) Sends(ranks int, f func(from, to sched.Rank, channel int32) bool) bool {
-	seen := map[string]bool{}
-	return k.all(func(c int, in *instr, loops []*sched.Loop, conds []choice) bool {
-		if in.step == nil || !in.step.Op.Sends() {
-			return true
-		}
-		key := fmt.Sprint(c, conds, in.step.To)
-		if seen[key] && !k.inner(in.step.To, loops) {
-			return true
-		}
-		seen[key] = true
-		// Loops whose variable the peer does not use are not gone through, and
-		// choices that depend on them cannot be decided.
-		var free []*sched.Loop
-		for _, l := range loops {
-			if !in.step.To.Uses(l.Slot()) {
-				free = append(free, l)
-			}
-		}
-		return k.rounds(in.step.To, c, ranks, loops, func(env *sched.Env) bool {
-		senders:
-			for r := range ranks {
-				env[sched.RankSlot] = k.pos(c, sched.Rank(r))
-				for _, x := range conds {
-					if (x.cond.Eval(env) != 0) == x.not && !k.inner(x.cond, free) {
-						continue senders
-					}
-				}
-				if to := int64(k.prog.At(c, in.step.To.Eval(env))); to >= 0 && to < int64(k.prog.Ranks+k.prog.Switches) && to != int64(r) &&
-					!f(sched.Rank(r), sched.Rank(to), int32(c)) {
-					return false
-				}
-			}
-			return true
-		})
-	})
-}
-
 // inner reports whether an expression uses a loop's variable.
 func (k *Code) inner(e *sched.Expr, loops []*sched.Loop) bool {
 	for _, l := range loops {

@@ -279,14 +279,17 @@ func (w *world) bundle() {
 		crossing
 		capacity int64
 	}
-	first := map[key]wire{}
+	first, said := map[key]wire{}, make([]int8, len(wires))
 	stands := func(x wire) bool { // the wire is the one that stands for its like
-		k := key{wires[x], w.net.capacity(x)}
-		rep, ok := first[k]
-		if !ok {
-			first[k], rep = x, x
+		if said[x] == 0 {
+			k := key{wires[x], w.net.capacity(x)}
+			if _, ok := first[k]; ok {
+				said[x] = -1
+			} else {
+				first[k], said[x] = x, 1
+			}
 		}
-		return rep == x
+		return said[x] > 0
 	}
 	short := make([][]use, len(mids))
 	var uses []use
