@@ -212,3 +212,51 @@ func TestNoTimeIsBelowThatOfKinds(t *testing.T) {
 	}
 	t.Logf("%d of %d take at most a ninth more than their kinds", near, some)
 }
+
+// TestNoTimeIsBelowTheSoonest: no program takes less than one rank of each kind with the best ways that there might be. The times
+// compared are those of the unfolded simulator.
+func TestNoTimeIsBelowTheSoonest(t *testing.T) {
+	graphs := orbitGraphs(t)
+	rnd := rand.New(rand.NewPCG(12, 5))
+	some, near := 0, 0
+	for range bounded.Times(150, 3000) {
+		c, ok := drawFaults(rnd, graphs)
+		if !ok {
+			continue
+		}
+		if rnd.IntN(2) == 0 {
+			c.o.Fail, c.o.Slow = nil, nil
+		}
+		j, err := c.job.placed(c.g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		net, err := networkOf(c.g, c.o)
+		if err != nil {
+			continue // no path is left
+		}
+		k := net.guess(j, 1<<60, 1)
+		if k == nil {
+			continue
+		}
+		if err := k.run(); err != nil {
+			t.Fatal(err)
+		}
+		c.o.Unfolded = true
+		want, err := Run(c.g, []Job{c.job}, c.o)
+		if err != nil {
+			continue
+		}
+		some++
+		if least := k.runs[0].end; least > want.Time {
+			t.Fatalf("%s of %s on %d ranks of %s takes %s, at the soonest %s: %+v", j.Program.Name, j.Size, j.Program.Ranks, c.g.Name,
+				want.Time, least, c.o)
+		} else if 2*least > want.Time {
+			near++
+		}
+	}
+	if some < 10 || near < some/4 {
+		t.Errorf("of %d programs %d take less than twice as long as at the soonest", some, near)
+	}
+	t.Logf("%d of %d take less than twice as long as at the soonest", near, some)
+}

@@ -56,8 +56,13 @@ func (w *world) kinds(deadline unit.Time) *world {
 	if base == 0 || base >= r.period {
 		return nil
 	}
+	return w.ofKinds(base, swaps, deadline, w.quickest(base, swaps))
+}
+
+// ofKinds is the world with one rank of each kind and the given ways; nil if a message takes none of them.
+func (w *world) ofKinds(base int32, swaps bool, deadline unit.Time, ways map[kindKey]kindWay) *world {
+	r := w.runs[0]
 	k := w.one(base, swaps, deadline)
-	ways := w.quickest(base, swaps)
 	q := k.runs[0]
 	limit := k.resource(noWire, maxRate)
 	if !r.code.Sends(int(base), func(from, to sched.Rank, channel int32) bool {

@@ -268,6 +268,9 @@ func (n *network) run(jobs []Job, deadline unit.Time) (*Result, error) {
 // runExactly is run without repeating bad parts.
 func (n *network) runExactly(jobs []Job, deadline unit.Time) (*Result, error) {
 	n.o.Deadline = deadline
+	if err := n.soonest(jobs, deadline, manyPeers); err != nil {
+		return nil, err
+	}
 	w, err := newWorld(n, jobs, n.o)
 	if err != nil {
 		return nil, err
