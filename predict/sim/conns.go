@@ -145,7 +145,10 @@ const maxKnown = 1 << 22
 // told, and finds those whose flows are alone on their links.
 func (w *world) connect() error {
 	w.listing = w.sym == nil && !w.o.plain()
-	w.conns = slices.Grow(w.conns, min(len(w.threads), maxKnown)/2)
+	w.expect(len(w.threads) / 2)
+	if w.sym != nil {
+		w.expect(int(w.sym.first[w.sym.period]))
+	}
 	for _, r := range w.runs {
 		if !r.code.Sends(int(r.period), func(from, to sched.Rank, channel int32) bool {
 			w.conn(r, r.first+int32(from)*r.channels+channel, apart(int32(from), int32(to), r.world, r.swaps))
@@ -203,6 +206,16 @@ func (w *world) connect() error {
 		}
 	}
 	return nil
+}
+
+// expect makes room for connections: among a million of them, tables that double whenever they are full take more memory than all else.
+func (w *world) expect(conns int) {
+	conns = min(conns, maxKnown)
+	w.conns, w.threadOf = slices.Grow(w.conns, conns), slices.Grow(w.threadOf, conns)
+	w.share.flows = slices.Grow(w.share.flows, conns)
+	if len(w.keys) == 0 {
+		w.keys = make(map[connKey]int32, conns)
+	}
 }
 
 // unknown refuses what needs all connections, which are too many to list or cannot be told before time begins.

@@ -38,20 +38,45 @@ func (n *network) soonest(jobs []Job, deadline unit.Time, peers int) error {
 	return err
 }
 
+// canGuess reports whether ranks depend on each other alone, and messages take ways that outward knows.
+func (n *network) canGuess(j Job) bool {
+	return j.Program.Switches == 0 && j.Repeat <= 1 && n.o.Processors == nil && !n.o.plain() && !n.o.PXN && n.o.ways == nil
+}
+
 // guess is the world with one rank of each kind; nil if there are no kinds, fewer ways than wanted, or ways that are none of the two.
 func (n *network) guess(j Job, deadline unit.Time, peers int) *world {
-	p := j.Program
-	if p.Switches > 0 || j.Repeat > 1 || n.o.Processors != nil || n.o.plain() || n.o.PXN || n.o.ways != nil {
+	if !n.canGuess(j) {
 		return nil
 	}
+	p := j.Program
 	code := step.Compile(p)
 	base, swaps := n.base(code, p)
 	if base == 0 || int(base) >= p.Ranks {
 		return nil
 	}
+	ways := n.guessed(j, code, base, swaps, peers)
+	if ways == nil {
+		return nil
+	}
+	r := &run{job: j, code: code, world: int32(p.Ranks), period: int32(p.Ranks), swaps: swaps, channels: int32(p.Channels()),
+		chunk: j.chunk(), waits: code.Waits()}
+	w := &world{o: n.o, net: n, runs: []*run{r}}
+	w.fold.on = !n.o.Unfolded
+	for rank, at := range j.Place {
+		factor, lame := n.lame[at]
+		if !lame {
+			factor = 1
+		}
+		w.ranks, w.lame = append(w.ranks, sched.Rank(rank)), append(w.lame, factor)
+	}
+	return w.ofKinds(base, swaps, deadline, ways)
+}
+
+// guessed are the best ways that there might be; nil if these are fewer than wanted, or others than inside a host and between two.
+func (n *network) guessed(j Job, code *step.Code, base int32, swaps bool, peers int) map[kindKey]kindWay {
 	ways := map[kindKey]kindWay{}
 	if !code.Sends(int(base), func(from, to sched.Rank, channel int32) bool {
-		ways[kindKey{int32(from), apart(int32(from), int32(to), int32(p.Ranks), swaps), channel}] = kindWay{}
+		ways[kindKey{int32(from), apart(int32(from), int32(to), int32(j.Program.Ranks), swaps), channel}] = kindWay{}
 		return true
 	}) || len(ways) < peers {
 		return nil
@@ -69,18 +94,7 @@ func (n *network) guess(j Job, deadline unit.Time, peers int) *world {
 			ways[key] = kindWay{rate: maxRate}
 		}
 	}
-	r := &run{job: j, code: code, world: int32(p.Ranks), period: int32(p.Ranks), swaps: swaps, channels: int32(p.Channels()),
-		chunk: j.chunk(), waits: code.Waits()}
-	w := &world{o: n.o, net: n, runs: []*run{r}}
-	w.fold.on = !n.o.Unfolded
-	for rank, at := range j.Place {
-		factor, lame := n.lame[at]
-		if !lame {
-			factor = 1
-		}
-		w.ranks, w.lame = append(w.ranks, sched.Rank(rank)), append(w.lame, factor)
-	}
-	return w.ofKinds(base, swaps, deadline, ways)
+	return ways
 }
 
 // outward is the best way between two hosts that there might be; false if a GPU might leave its host otherwise than by its NIC.
