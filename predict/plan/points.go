@@ -90,6 +90,13 @@ var Points = sync.OnceValue(func() []Point {
 			l.Sequence, l.Overlap, l.Flash, l.Dropout, l.Grad = !l.Recompute.Full, false, false, true, "bf16"
 		case strings.HasSuffix(p.ID, "-mpt"):
 			l.FusedLoss = true
+		case p.Release == "paxml": // configure.sh: FSDP over one host, or over 16, and copies beyond
+			l.Shard = 8
+			if p.Model.Name == "gpt3-175b" {
+				l.Shard = 128
+			}
+		case p.Release == "maxtext" && p.GPUs >= 512: // the same
+			l.Shard = 128
 		case strings.HasSuffix(p.ID, "-nano"):
 			l.Grad, l.Overlap = "fp32", false
 		case p.Framework == Megatron:

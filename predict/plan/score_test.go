@@ -119,7 +119,20 @@ var explained = map[string]string{
 	"o090-mb":   "as o109: 26.02.01 took the flag out of the recipe, and a step 28.9 s (o074)",
 	"o125-mb":   "as o109, on H100 with DeepEP: later recipes for H100 have no such overlap, either",
 	"o219-mpt":  "70B on 64 A100 of 40 GB leaves the allocator nothing: 128 of them are predicted within 1% (o218)",
-	"o363-dgxc": "PaxML, priced as FSDP with the factor of PyTorch's: its rows are all 26 to 29% slower",
+	"o363-dgxc": "PaxML's recipe computes attention and MLP again (SAVE_QKV_OUT_PROJ), which is not priced: with it -21%",
+}
+
+// worstOf is the four points that are furthest off, at most one of each model and GPU.
+func worstOf(points []Point) (out []Point) {
+	by := slices.Clone(points)
+	slices.SortStableFunc(by, func(a, b Point) int { return cmp.Compare(math.Abs(math.Log1p(b.Error)), math.Abs(math.Log1p(a.Error))) })
+	for _, p := range by {
+		same := func(q Point) bool { return q.Model.Name == p.Model.Name && q.GPU == p.GPU }
+		if len(out) < 4 && !slices.ContainsFunc(out, same) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // TestScore prints where the model stands, in one place: make plan-score.
@@ -149,13 +162,11 @@ func TestScore(t *testing.T) {
 		{"GB, MoE", "8 / 20, ±3"}} {
 		say("step, left out: "+x[0], by[x[0]], x[1])
 	}
-	slices.SortStableFunc(steps, func(a, b Point) int { return cmp.Compare(math.Abs(math.Log1p(b.Error)), math.Abs(math.Log1p(a.Error))) })
-	seen := map[string]bool{}
-	for _, p := range steps { // one of each model and GPU
-		if key := p.Model.Name + p.GPU; !seen[key] && len(seen) < 4 {
-			seen[key] = true
-			t.Logf("worst: %s %s on %d %s, %s: %.3g s measured, predicted %+.0f%%; %s",
-				p.ID, p.Model.Name, p.GPUs, p.GPU, p.Layout, p.Step, 100*p.Error, explained[p.ID])
+	for _, p := range worstOf(steps) {
+		t.Logf("worst: %s %s on %d %s, %s: %.3g s measured, predicted %+.0f%%; %s",
+			p.ID, p.Model.Name, p.GPUs, p.GPU, p.Layout, p.Step, 100*p.Error, explained[p.ID])
+		if explained[p.ID] == "" {
+			t.Errorf("%s is one of the four worst predictions, and nothing says why", p.ID)
 		}
 	}
 	out := map[string][]float64{}

@@ -369,7 +369,7 @@ func (p *pricer) plainBack() float64 { return 2.0/6 + p.h.Shadow*4/6 }
 func (p *pricer) again(k layerTime, factor float64) float64 {
 	t := 0.0
 	r := p.l.Recompute
-	if r.Has("core_attn") && !p.l.Flash {
+	if r.Has("core_attn") {
 		t += k.attn
 	}
 	if r.Has("layernorm") || r.Has("mlp_act") || r.Has("moe_act") {
