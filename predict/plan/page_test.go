@@ -67,12 +67,14 @@ func accuracyPage(t testing.TB, rows []scored) string {
 		}
 	}
 	for _, x := range worstOf(steps) {
-		p("| %s: %s on %d %s, %s | %.3g s | %+.0f%% | %s |", x.ID, x.Model.Name, x.GPUs, x.GPU, x.Layout, x.Step, 100*x.Error, explained[x.ID])
+		p("| %s: %s on %d %s, %s | %.3g s | %+.0f%% | %s |",
+			x.ID, x.Model.Name, x.GPUs, x.GPU, x.Layout, x.Step, 100*x.Error, explained[x.ID])
 	}
-	p("\nXLA's programs (PaxML, MaxText) are priced as PyTorch's. Their recipes (dgxc-benchmarking v24.11.1 and v25.02) compute more again than")
-	p("the tables say: PaxML's 175B all but the projections around attention, MaxText's the MLP and, for Llama 3, attention. Priced so, PaxML's")
-	p("175B is 15 to 21%% too fast instead of 25 to 30%%, but MaxText, right within 4%% in bf16 without, is 22 to 30%% too slow. So one")
-	p("factor does not hold for both, and the rows stay as the tables print them. How far parameters are sharded is taken from the recipes.\n")
+	p("\nXLA's programs (PaxML, MaxText) are priced as PyTorch's. Their recipes (dgxc-benchmarking v24.11.1 and v25.02) compute more")
+	p("again than the tables say: PaxML's 175B all but the projections around attention, MaxText's the MLP and, for Llama 3, attention.")
+	p("Priced so, PaxML's 175B is 15 to 21%% too fast instead of 25 to 30%%, but MaxText, right within 4%% in bf16 without, is 22 to 30%%")
+	p("too slow. One factor does not hold for both, so the rows stay as the tables print them. How far parameters are sharded is taken")
+	p("from the recipes.\n")
 	p("## By class, model left out\n")
 	p("| framework, GPU, type, kind | points | models | factor | median | p90 |")
 	p("|---|---|---|---|---|---|")

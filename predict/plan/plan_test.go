@@ -229,8 +229,8 @@ func TestModulesThatAModelLacks(t *testing.T) {
 	}
 }
 
-// Megatron-Bridge's page on recompute measures core_attn at +3.9% of a step of latent attention and experts on 8 H100: flash attention keeps
-// no scores, and is computed again all the same.
+// Megatron-Bridge's page on recompute measures core_attn at +3.9% of a step of latent attention and experts on 8 H100: flash attention
+// keeps no scores, and is computed again all the same.
 func TestRecomputedAttentionTakesTime(t *testing.T) {
 	m := *named(t, "deepseek-v3")
 	m.Layers, m.DenseFirst, m.Experts, m.MTP = 4, 1, 32, 0
