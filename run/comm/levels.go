@@ -198,7 +198,7 @@ func (c *Comm) layer(ctx context.Context, gather transport.Gather) error {
 		each[i] = i
 	}
 	l.table, l.whole = choice.Single(w.across.links, w.across.ep.Can(), l.hosts, each), c.library.table()
-	l.post = cost.Span(w.across.links.Far.Post)
+	l.post = l.table.Post()
 	l.copies = float64(cost.Span(w.across.links.Near.Beta))
 	c.levels = l
 	if explains {

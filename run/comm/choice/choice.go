@@ -290,6 +290,9 @@ func (t *Table) Predict(op sched.Collective, bytes int64, canonical bool) unit.T
 	return p.Predicted + unit.Time(float64(next.Predicted-p.Predicted)*float64(bytes-from)/float64(to-from))
 }
 
+// Post is what a message between hosts takes of a core, as choices count it: what was measured on a busy machine may be far from it.
+func (t *Table) Post() unit.Time { return cost.Span(t.links.Far.Post) }
+
 // choose makes a choice for root 0, which stands for the others: hosts are alike.
 func (t *Table) choose(key plain) (*Pick, error) {
 	if p := t.chosen[key]; p != nil {

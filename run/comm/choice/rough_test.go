@@ -75,6 +75,10 @@ func TestRoughLinks(t *testing.T) {
 		t.Errorf("hosts of one machine with a core for every rank: %+v", far)
 	}
 	links.Cores = 2
+	links.Doubtful, links.Far.Post = true, 0.1 // a message that took nothing beside the time that ranks waited
+	if post := New(links, can["tcp"], 2, []int{0, 1}).Post(); post != cost.Span(sameMachine.Post) {
+		t.Errorf("a doubtful message takes %v of a core", post)
+	}
 	if twice := rough(got, 2); twice.Near != got.Near || twice.Far != got.Far || twice.Paces[2] != got.Paces[2] {
 		t.Errorf("%+v rounded again: %+v", got, twice)
 	}
