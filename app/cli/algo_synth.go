@@ -177,7 +177,7 @@ func (f *synthFlags) target(cmd *cobra.Command, args []string) (*cluster.Cluster
 		}
 		return c, set, nil, nil
 	}
-	c, err := loadCluster(cmd, given[0], f.preset)
+	c, err := loadTarget(cmd, given[0], f.host, f.preset)
 	if err != nil {
 		return nil, nil, nil, err
 	}

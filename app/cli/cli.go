@@ -87,6 +87,7 @@ preset or host ('weft topo build --list' shows them).`,
 	root.AddCommand(newBenchRank(), newFitRank(), newLabInit(), newLabRank(), newRank(), newServeWorker(),
 		newOutsideAgent()) // hidden: processes that weft starts itself
 	refuseIgnored(root)
+	askForOp(root)
 	completeFlags(root, choices())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

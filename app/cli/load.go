@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
+	"github.com/weft-fabric/weft/model/topo/build"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 	"github.com/weft-fabric/weft/model/topo/format"
 )
@@ -103,15 +104,41 @@ func readInput(cmd *cobra.Command, path string) ([]byte, error) {
 }
 
 // loadPreset makes a preset of a name for which there is no file. One with a dot or a slash was meant for a file.
-func loadPreset(name string, params map[string]int) (*cluster.Cluster, error) {
+func loadPreset(cmd *cobra.Command, name string, params map[string]int) (*cluster.Cluster, error) {
 	if strings.ContainsAny(name, "/.") {
 		return nil, fmt.Errorf("no file %q", name)
+	}
+	if err := isCollective(cmd, name); err != nil {
+		return nil, err
+	}
+	if path := filepath.Join("examples", name+".yaml"); isFile(path) {
+		return nil, fmt.Errorf("%q is no file here and no preset; did you mean %s?", name, path)
 	}
 	c, err := cluster.Preset(name, params)
 	if err != nil && strings.HasPrefix(err.Error(), "unknown preset") {
 		err = fmt.Errorf("%q is no file here: %w", name, err)
 	}
 	return c, err
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && !st.IsDir()
+}
+
+// loadTarget loads the cluster that is meant, or one host of a kind, if that is given.
+func loadTarget(cmd *cobra.Command, name, kind string, p presetFlags) (*cluster.Cluster, error) {
+	if kind == "" {
+		return loadCluster(cmd, name, p)
+	}
+	c, err := loadCluster(cmd, kind, p)
+	if err == nil || !strings.Contains(err.Error(), "unknown preset") {
+		return c, err
+	}
+	if _, unknown := build.HostBox(catalog.Default(), kind); unknown != nil {
+		err = unknown
+	}
+	return nil, fmt.Errorf("--host: %w", err)
 }
 
 // loadCluster finds what CLUSTER means: a file that exists, else a preset.
@@ -122,7 +149,7 @@ func loadCluster(cmd *cobra.Command, arg string, p presetFlags) (*cluster.Cluste
 	}
 	if arg != "-" {
 		if _, err := os.Stat(arg); errors.Is(err, fs.ErrNotExist) {
-			return loadPreset(arg, params)
+			return loadPreset(cmd, arg, params)
 		}
 	}
 	if len(params) > 0 {

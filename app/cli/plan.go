@@ -361,7 +361,7 @@ func (f *trainFlags) checkWords() error {
 			continue
 		}
 		if _, err := plan.ParseLayout(name+"="+*value, plan.Megatron, 0); err != nil {
-			return fmt.Errorf("--%s: %w", name, err)
+			return fmt.Errorf("--%w", cmp.Or(errors.Unwrap(err), err)) // which begins with its name
 		}
 	}
 	return nil

@@ -196,7 +196,7 @@ func (f *simFlags) target(cmd *cobra.Command, args []string) (*cluster.Cluster, 
 	if count != 1 {
 		return nil, fmt.Errorf("say on what to simulate, once: CLUSTER, --cluster or --host KIND, such as --host dgx-h100")
 	}
-	return loadCluster(cmd, name, f.preset)
+	return loadTarget(cmd, name, f.host, f.preset)
 }
 
 func (f *simFlags) run(cmd *cobra.Command, args []string) error {

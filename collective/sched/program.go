@@ -42,6 +42,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+
+	"github.com/weft-fabric/weft/model/spell"
 )
 
 // Rank is a participant's number: data ranks from 0, then computing switches.
@@ -329,5 +331,5 @@ func lookup[T ~uint8](what string, names []string, s string) (T, error) {
 			return T(i), nil
 		}
 	}
-	return 0, fmt.Errorf("unknown %s %q; known: %s", what, s, join(names[1:]))
+	return 0, fmt.Errorf("unknown %s %q; %sknown: %s", what, s, spell.Meant(s, names[1:]), join(names[1:]))
 }

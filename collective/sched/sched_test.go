@@ -75,7 +75,7 @@ func TestExpressions(t *testing.T) {
 
 func TestBadTextNamesTheLine(t *testing.T) {
 	for edit, want := range map[[2]string]string{
-		{"op all-reduce", "op all-produce"}:             `line 3: unknown collective "all-produce"; known: all-reduce`,
+		{"op all-reduce", "op all-produce"}:             `line 3: unknown collective "all-produce"; did you mean "all-reduce"? known: all-reduce`,
 		{"ranks 8", "ranks 0"}:                          `line 4: ranks "0": want a number from 1`,
 		{"repeat j < n-2:", "repeat r < n-2:"}:          `line 9: name "r" is taken`,
 		{"in[r] ->", "in[q] ->"}:                        `line 11: recv-reduce-copy-send: unknown name "q"; known here: r, n, c`,

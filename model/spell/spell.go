@@ -1,6 +1,11 @@
 // Package spell finds the word that a user meant.
 package spell
 
+import (
+	"fmt"
+	"strings"
+)
+
 // longest bounds the words that are compared: what is longer is no slip of a key.
 const longest = 80
 
@@ -39,4 +44,12 @@ func Nearest(word string, known []string) string {
 		}
 	}
 	return nearest
+}
+
+// Meant is the question that an error asks before it lists what is known, "" if no known word is near.
+func Meant(word string, known []string) string {
+	if nearest := Nearest(strings.ToLower(word), known); nearest != "" {
+		return fmt.Sprintf("did you mean %q? ", nearest)
+	}
+	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-fabric/weft/model/spell"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 )
@@ -67,7 +68,7 @@ func Host(c *catalog.Catalog, kind, name string) (*topo.Graph, error) {
 func HostBox(c *catalog.Catalog, kind string) (Box, error) {
 	wire, ok := wirings[kind]
 	if !ok {
-		return Box{}, fmt.Errorf("unknown host kind %q; known: %s", kind, strings.Join(HostKinds(), ", "))
+		return Box{}, fmt.Errorf("unknown host kind %q; %sknown: %s", kind, spell.Meant(kind, HostKinds()), strings.Join(HostKinds(), ", "))
 	}
 	host, err := c.Host(kind)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-fabric/weft/model/spell"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 )
@@ -110,7 +111,7 @@ func presetNamed(name string) (Preset, error) {
 		}
 		known = append(known, p.Name)
 	}
-	return Preset{}, fmt.Errorf("unknown preset %q; known: %s", name, strings.Join(known, ", "))
+	return Preset{}, fmt.Errorf("unknown preset %q; %sknown: %s", name, spell.Meant(name, known), strings.Join(known, ", "))
 }
 
 // next builds the preset one unit larger, by the parameter that it grows by. Hosts are added by the unit, not one by one.
