@@ -139,6 +139,7 @@ func (s *simServe) run(cmd *cobra.Command, args []string) error {
 		}
 		return finding{fmt.Errorf("%s cannot be served on %d %s: %s", m.Name, mc.GPUs, mc.GPU.Name, why)}
 	}
+	e.Intervals(load, tries)
 	a := newServeAnswer(m.Name, load, tries)
 	a.Notes = e.Notes(load)
 	if len(load.Trace) == 0 {
@@ -313,6 +314,7 @@ func printTries(w io.Writer, load serve.Load, tries []serve.Try) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	fmt.Fprintln(w, best.Off())
 	if len(tries) > 1 || best.Misses != "" {
 		for _, why := range append(serve.Reasons(load, tries), serve.Refused(tries)...) {
 			fmt.Fprintln(w, why)

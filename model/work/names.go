@@ -169,7 +169,8 @@ var rows = []row{
 var ropeBases = map[string]int{
 	"llama3": 500000, "llama2": 10000, "llama-": 10000, "llama4": 500000, "codellama": 1000000, "tinyllama": 10000, "smollm3": 5000000,
 	"mistral-large": 1000000, "mistral-small": 100000000, "mixtral": 1000000, "grok-1": 10000, "dbrx": 500000, "qwen2.5": 1000000,
-	"qwen3-": 1000000, "qwen3-next": 10000000, "minimax-m2": 5000000, "deepseek": 10000, "kimi-k2": 50000, "gpt-oss": 150000,
+	"qwen3-": 1000000, "qwen3-next": 10000000, "qwen3.5": 10000000, "glm-5": 1000000, "minimax-m2": 5000000, "deepseek": 10000,
+	"kimi-k2": 50000, "gpt-oss": 150000,
 	"glm-4.5": 1000000, "gemma2": 10000, "gemma3": 1000000, "phi-4": 250000,
 }
 

@@ -347,3 +347,19 @@ func TestUnknownNames(t *testing.T) {
 		}
 	}
 }
+
+// Bases as the makers' config.json files have them; ai-dynamo/aiconfigurator at 095f58a carries these files.
+func TestRopeBasesArePublished(t *testing.T) {
+	for name, base := range map[string]int{
+		"llama3-8b": 500000, "llama3-70b": 500000, "llama3.1-405b": 500000, "llama4-scout": 500000, "llama4-maverick": 500000,
+		"mixtral-8x7b": 1000000, "mixtral-8x22b": 1000000, "qwen3-0.6b": 1000000, "qwen3-1.7b": 1000000, "qwen3-8b": 1000000,
+		"qwen3-32b": 1000000, "qwen3-30b-a3b": 1000000, "qwen3-235b-a22b": 1000000, "qwen3.5-35b-a3b": 10000000,
+		"qwen3.5-397b-a17b": 10000000, "minimax-m2": 5000000, "deepseek-v3": 10000, "kimi-k2": 50000, "gpt-oss-20b": 150000,
+		"gpt-oss-120b": 150000, "glm-5": 1000000,
+	} {
+		m, err := Named(name)
+		if err != nil || m.RoPEBase != base {
+			t.Errorf("%s has base %d, published is %d; %v", name, m.RoPEBase, base, err)
+		}
+	}
+}

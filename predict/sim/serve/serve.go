@@ -177,6 +177,9 @@ type Result struct {
 	Batch      float64   `json:"mean_batch"`            // requests that get a token in a step
 	Seed       uint64    `json:"seed"`
 
+	FirstInterval *Interval `json:"ttft_interval,omitempty"` // of the means, where such a load was measured
+	TokenInterval *Interval `json:"tpot_interval,omitempty"`
+
 	spent spent
 }
 
