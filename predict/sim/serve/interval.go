@@ -46,7 +46,7 @@ var misses = sync.OnceValue(func() (all []miss) {
 	return all
 })
 
-// loadClass is whose errors a prediction shares: dense models or those with experts, with so many users per copy of the model.
+// loadClass is whose errors a prediction shares: by kind of model and users per copy.
 func loadClass(experts bool, users float64) string {
 	kind := "dense models"
 	if experts {
@@ -114,7 +114,7 @@ func (e *Engine) Intervals(l Load, tries []Try) {
 	}
 }
 
-// off fills in the intervals of a result for so many users per copy.
+// off fills in the intervals of a result, by users per copy.
 func (r *Result) off(experts bool, users float64) {
 	class := loadClass(experts, users)
 	of := func(mean float64, first bool) *Interval {
