@@ -46,6 +46,7 @@ type SynthWish struct {
 	Pieces   int     // 0 for what suits the size
 	Loss     float64 // share of the bound that may be given up for fewer trees
 	Split    bool    // messages may be split over ways of different length, as the trees count on
+	Most     int64   // actions of a program, about, that are worth simulating; 0 for any number
 
 	Tell func(form string) // what is simulated next; nil for nobody
 	Stop func() bool       // whether to make do with what was found; nil for never
@@ -66,7 +67,8 @@ type Synthesis struct {
 	Stopped bool    // forms were left out, as it was to stop
 	Split   bool    // it was simulated with messages split over ways of different length, as Plan.Routes says
 
-	skip bool // too much to simulate
+	skip bool  // too much to simulate
+	most int64 // actions of a program that is simulated; 0 for any number
 }
 
 // Synthesise makes programs for some GPUs and keeps the one that the simulation
@@ -81,7 +83,7 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 	if err != nil {
 		return nil, err
 	}
-	s := &Synthesis{Net: net, Plan: plan}
+	s := &Synthesis{Net: net, Plan: plan, most: wish.Most}
 	o.Stop = wish.Stop
 	hop := o.Costs.Local + unit.Microsecond/2
 	if wish.Split {
@@ -464,6 +466,8 @@ func (s *Synthesis) try(g *topo.Graph, gpus []topo.NodeID, form shape, size unit
 		t.Why = fmt.Sprintf("it has %d channels, too many to prove", p.Channels())
 	case slices.ContainsFunc(s.Tried, func(old Tried) bool { return old.digest == p.Digest() }):
 		return nil
+	case s.most > 0 && Job{Program: p, Size: size}.actions() > s.most:
+		t.Why = "its messages take long to simulate"
 	}
 	if t.Why == "" {
 		t.digest = p.Digest()
@@ -502,6 +506,7 @@ const (
 	mostSynthesised  = 16
 	leastSynthesised = 64 * unit.KiB
 	worthwhile       = 20
+	mostActions      = 30_000 // of which each takes 0.1 ms where hundreds of channels share links
 )
 
 // synthesise tries a program made for the machine, unless what was found is
@@ -541,7 +546,7 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 		t.Why = fmt.Sprintf("nothing without switches that add takes less than %s", b.Time(size))
 		return
 	}
-	s, err := Synthesise(g, gpus, op, size, o, SynthWish{Loss: DefaultLoss})
+	s, err := Synthesise(g, gpus, op, size, o, SynthWish{Loss: DefaultLoss, Most: mostActions, Stop: o.Stop})
 	if err != nil {
 		t.Why = err.Error()
 		return

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/collective/synth"
 	"github.com/weft-fabric/weft/collective/verify"
+	"github.com/weft-fabric/weft/model/cluster"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/build"
 	"github.com/weft-fabric/weft/model/topo/catalog"
@@ -243,5 +244,27 @@ func TestBoxesBehindOneSwitch(t *testing.T) {
 				t.Errorf("%v %s: %s reaches %.4f of the bound", b, op, s.Form, share)
 			}
 		}
+	}
+}
+
+// What would take long to simulate is not simulated where the wish says so, and the answer names it.
+func TestSynthesisLeavesOutWhatTakesLong(t *testing.T) {
+	c, err := cluster.Preset("rail", map[string]int{"hosts": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Synthesise(c.Graph, firstGPUs(c.Graph, 12), sched.AllReduce, unit.MiB, Options{Catalog: c.Catalog},
+		SynthWish{Loss: DefaultLoss, Most: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for _, x := range s.Tried {
+		if x.Why == "its messages take long to simulate" {
+			left++
+		}
+	}
+	if actions := (Job{Program: s.Program}).actions(); left == 0 || actions > 500 {
+		t.Errorf("%d forms were left out; the one taken has %d actions", left, actions)
 	}
 }
