@@ -184,6 +184,9 @@ func rough(l cost.Links, most int) cost.Links {
 	}
 	if l.Hosts > 1 && (l.Doubtful || crowd > 1) { // no cable: what was measured is how long ranks waited for a core
 		l.Far.Alpha = usual.Far.Alpha
+		if l.Doubtful {
+			l.Far.Wire = usual.Far.Wire
+		}
 	}
 	l.Near, l.Far = coarse(l.Near, usual.Near, nearStep, crowd), coarse(l.Far, usual.Far, farStep, crowd)
 	return l

@@ -63,7 +63,7 @@ func TestRoughLinks(t *testing.T) {
 		t.Errorf("doubtful: %+v", again)
 	}
 	links.Hosts, links.Far.Alpha = 2, 25 // namespaces of one machine, as found beside other work (2026-11-19)
-	if near := rough(links, 2).Far; near.Alpha > 2*sameMachine.Alpha {
+	if near := rough(links, 2).Far; near.Alpha > 2*sameMachine.Alpha || near.Wire != sameMachine.Wire {
 		t.Errorf("hosts of one machine, doubtful: %+v", near)
 	}
 	links.Doubtful = false
