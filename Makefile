@@ -92,7 +92,7 @@ test:
 
 # Nothing is run twice: a test that passes only sometimes is a bug, in the test or in weft.
 REAL  = ./app/... ./capi/... ./fabric/lab/... ./move/... ./observe/... ./run/... ./view/...
-TESTS = $(GO) test -vet=off -parallel 4 -timeout 15m -p 2
+TESTS = $(GO) test -vet=off -parallel 4 -timeout 40m -p 2
 .PHONY: real-tests pure-tests
 real-tests:
 	$(TESTS) $(REAL)
