@@ -481,6 +481,11 @@ def order():
     dist.barrier()
 
 
+# Groups that live as long as the process. A callback of Gloo's keeps its group until one of the group's own threads drops it; if that is
+# the last reference, the thread waits for itself, and std::system_error ends the process.
+KEPT = []
+
+
 def powersgd():
     """PowerSGD's hook for DDP, whose callbacks wait for calls: weft and Gloo train the same."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
@@ -496,7 +501,9 @@ def powersgd():
             optimizer.step()
         return [p.detach().clone() for p in m.parameters()]
 
-    ours, theirs = train(dist.group.WORLD), train(dist.new_group(backend="gloo"))
+    gloo = dist.new_group(backend="gloo")
+    KEPT.append(gloo)
+    ours, theirs = train(dist.group.WORLD), train(gloo)
     for a, b, first in zip(ours, theirs, model().parameters()):
         torch.testing.assert_close(a, b)
         assert not torch.equal(a, first), "nothing was learned"
