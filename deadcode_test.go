@@ -73,7 +73,6 @@ var unreached = []struct{ what, why string }{
 	{"run/train/internal/mat/mat.go:path.String", "names of tests"},
 	{"predict/tune/regions.go:band.String", "messages of tests"},
 	{"predict/sim/sim.go:Collective", "most of what tests simulate is one program"},
-	{"predict/sim/orders.go:Orders", "reference cases ask for the rings of the first GPUs"},
 	{"run/transport/witness/ledger.go:MemoryLedger", "worlds that tests part in virtual time"},
 	{"run/transport/witness/ledger.go:memoryLedger", "worlds that tests part in virtual time"},
 	{"run/transport/witness/witness.go:Memory", "worlds that tests part in virtual time"},

@@ -456,7 +456,7 @@ func splitWords(p *synth.Plan, named *synth.Net) string {
 // ownBest is the fastest of weft's own algorithms without switches that add:
 // with rings in the best order where all GPUs take part, in the order given else.
 func ownBest(g *topo.Graph, set []topo.NodeID, op sched.Collective, root int, size unit.Bytes, o sim.Options) (*sim.Found, error) {
-	if root == 0 && slices.Equal(set, explainAll(g, len(set))) {
+	if root == 0 && slices.Equal(set, g.First(topo.GPU, len(set))) {
 		return sim.Best(g, op, len(set), size, o, sim.Wish{NoSwitches: true, Plain: true})
 	}
 	return sim.BestOn(g, set, op, root, size, o)

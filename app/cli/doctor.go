@@ -164,7 +164,7 @@ func expect(c *cluster.Cluster, k *doctor.Case) []doctor.Expectation {
 		seen[key] = true
 		m := models[b.Ranks]
 		if m == nil {
-			if m, err = tune.NewNCCL(c.Graph, explainAll(c.Graph, b.Ranks), c.Catalog, tune.NCCLOptions{}); err != nil {
+			if m, err = tune.NewNCCL(c.Graph, c.Graph.First(topo.GPU, b.Ranks), c.Catalog, tune.NCCLOptions{}); err != nil {
 				continue
 			}
 			models[b.Ranks] = m

@@ -200,18 +200,7 @@ func explainSet(g *topo.Graph, choice string) ([]topo.NodeID, error) {
 	if choice != "" {
 		return chooseGPUs(g, choice)
 	}
-	return explainAll(g, g.Count(topo.GPU)), nil
-}
-
-// explainAll is the first n GPUs, which a simulation takes.
-func explainAll(g *topo.Graph, n int) []topo.NodeID {
-	var all []topo.NodeID
-	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
-		if len(all) < n {
-			all = append(all, id)
-		}
-	})
-	return all
+	return g.First(topo.GPU, g.Count(topo.GPU)), nil
 }
 
 // maxExplained is how many GPUs are simulated for an explanation: 1,024 take a
@@ -253,7 +242,7 @@ func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes u
 	}
 	e := &explanation{Op: op.String(), Bytes: bytes, GPUs: m.Ranks(), Nodes: m.Nodes(),
 		Prediction: m.Predict(op, bytes), Why: m.Explain(op, bytes), Table: m.Table(op, bytes)}
-	if whole := explainAll(c.Graph, len(set)); slices.Equal(whole, set) && len(set) <= maxExplained {
+	if whole := c.Graph.First(topo.GPU, len(set)); slices.Equal(whole, set) && len(set) <= maxExplained {
 		best, err := sim.Best(c.Graph, op, len(set), bytes,
 			sim.Options{Catalog: c.Catalog, Measured: true, Costs: sim.DefaultCosts(c.Graph, c.Catalog)}, sim.Wish{})
 		if err != nil {

@@ -365,7 +365,7 @@ func (f *simFlags) options() (o sim.Options, err error) {
 
 // chosenGPUs are the GPUs that take part. A simulation of others than the first is one with a placement.
 func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
-	all := explainAll(c.Graph, c.Graph.Count(topo.GPU))
+	all := c.Graph.First(topo.GPU, c.Graph.Count(topo.GPU))
 	set := all
 	if f.gpus != "" {
 		var err error

@@ -141,7 +141,7 @@ func (p *failureFlags) parts(c *cluster.Cluster) (failures.Parts, map[string]flo
 		}
 	})
 	nics := part(c.Graph.Count(topo.NIC))
-	hosts := countHosts(c.Graph, explainAll(c.Graph, c.Graph.Count(topo.GPU)))
+	hosts := countHosts(c.Graph, c.Graph.First(topo.GPU, c.Graph.Count(topo.GPU)))
 	parts := failures.Parts{Hosts: max(part(hosts), 1), GPUs: p.gpus, NICs: nics, Ports: nics, Leaves: part(leaves)}
 	if leaves > 0 {
 		parts.HostsPerLeaf = max(blast(c.Graph), 1)

@@ -65,7 +65,7 @@ func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim
 			return out, fmt.Errorf("place %s: %w", j.place, err)
 		}
 	} else {
-		set = explainAll(c.Graph, gpus)
+		set = c.Graph.First(topo.GPU, gpus)
 	}
 	switch {
 	case j.program != "":

@@ -102,7 +102,7 @@ func parseGPUs(g *topo.Graph, choice string) ([]topo.NodeID, error) {
 		if have := g.Count(topo.GPU); n < 1 || n > have {
 			return nil, fmt.Errorf("%s has %d; a number says how many", g.Name, have)
 		}
-		return explainAll(g, n), nil
+		return g.First(topo.GPU, n), nil
 	}
 	if choice == "" {
 		var set []topo.NodeID

@@ -67,7 +67,7 @@ func (f *watchFlags) config(cmd *cobra.Command) (watch.Config, error) {
 
 // ncclOn is NCCL on the first GPUs of a cluster, nil where its model does not know them.
 func ncclOn(c *cluster.Cluster, ranks int) *tune.NCCL {
-	m, err := tune.NewNCCL(c.Graph, explainAll(c.Graph, ranks), c.Catalog, tune.NCCLOptions{})
+	m, err := tune.NewNCCL(c.Graph, c.Graph.First(topo.GPU, ranks), c.Catalog, tune.NCCLOptions{})
 	if err != nil {
 		return nil
 	}

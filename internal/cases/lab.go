@@ -92,7 +92,7 @@ func (l *lab) placed(g *topo.Graph, n int) *sched.Program {
 	if l.err != nil {
 		return nil
 	}
-	orders := sim.Orders(g, n, l.c)
+	orders := sim.Orders(g, g.First(topo.GPU, n), l.c)
 	return l.program("ring", algo.Spec{Op: sched.AllReduce, Ranks: n, Channels: len(orders), Orders: orders})
 }
 

@@ -262,6 +262,19 @@ func (g *Graph) Each(k Kind, f func(NodeID, *Node)) {
 	}
 }
 
+// First gives the first n nodes of a kind, in order; all of them if there are fewer.
+func (g *Graph) First(k Kind, n int) (list []NodeID) {
+	for i := range g.Nodes {
+		if len(list) >= n {
+			break
+		}
+		if g.Nodes[i].Kind == k {
+			list = append(list, NodeID(i))
+		}
+	}
+	return list
+}
+
 // Count says how many nodes of a kind there are.
 func (g *Graph) Count(k Kind) int {
 	n := 0

@@ -22,16 +22,7 @@ const slots = 8
 // Domain is the number of GPUs of one host, or of one accelerator network where
 // that is larger, among the first n of a graph; n if all are in one.
 func Domain(g *topo.Graph, n int) int {
-	return DomainOf(g, firstGPUs(g, n))
-}
-
-func firstGPUs(g *topo.Graph, n int) (gpus []topo.NodeID) {
-	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
-		if len(gpus) < n {
-			gpus = append(gpus, id)
-		}
-	})
-	return gpus
+	return DomainOf(g, g.First(topo.GPU, n))
 }
 
 // DomainOf is how many of some GPUs, from the first on, are in its host or
@@ -63,7 +54,7 @@ func Spec(g *topo.Graph, op sched.Collective, n int) algo.Spec {
 // on, and hierarchical the copies that keep both its levels busy: four of them
 // reach 0.78 of the NICs' rate on 128 hosts, one 0.49.
 func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) algo.Spec {
-	return placedOn(a, s, g, firstGPUs(g, s.Ranks), c)
+	return placedOn(a, s, g, g.First(topo.GPU, s.Ranks), c)
 }
 
 // placedOn is Place for ranks on chosen GPUs. Only the first GPUs of a graph are known to be a torus, or to hang on full leaves.
@@ -73,9 +64,9 @@ func placedOn(a *algo.Algorithm, s algo.Spec, g *topo.Graph, gpus []topo.NodeID,
 	}
 	switch {
 	case a.Ring:
-		s.Orders = OrdersOn(g, gpus, c)
+		s.Orders = Orders(g, gpus, c)
 		s.Channels = max(len(s.Orders), 1)
-	case !slices.Equal(gpus, firstGPUs(g, s.Ranks)):
+	case !slices.Equal(gpus, g.First(topo.GPU, s.Ranks)):
 	case a.Grid:
 		if dims, order := grid(g, s.Ranks); dims != nil {
 			s.Dims, s.Orders = dims, [][]sched.Rank{order}

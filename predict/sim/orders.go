@@ -9,10 +9,10 @@ import (
 	"github.com/weft-fabric/weft/model/topo/rings"
 )
 
-// Orders places rings on a machine: the ranks, which are the first n GPUs in the
-// graph's order, as each ring passes them. Inside one host without NVSwitches
-// they are the rings that the search finds; over hosts there is a ring for every
-// NIC of a host, up to maxRings, so that all NICs carry the same. Nil means that one ring in the
+// Orders places rings on a machine: the ranks, which stand on the GPUs given, as
+// each ring passes them. Inside one host without NVSwitches they are the rings
+// that the search finds; over hosts there is a ring for every NIC of a host, up
+// to maxRings, so that all NICs carry the same. Nil means that one ring in the
 // order of the ranks is as good.
 //
 //	ring 0    0 1 2 3 4 5 6 7    7 6 5 4 3 2 1 0    0 1 2 ...
@@ -21,12 +21,7 @@ import (
 //
 // Every other host is passed backwards: what leaves at one rail enters the next
 // host at the same, and no byte has to cross to another rail.
-func Orders(g *topo.Graph, n int, c *catalog.Catalog) [][]sched.Rank {
-	return OrdersOn(g, firstGPUs(g, n), c)
-}
-
-// OrdersOn is Orders for ranks that stand on chosen GPUs.
-func OrdersOn(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) [][]sched.Rank {
+func Orders(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) [][]sched.Rank {
 	if len(gpus) < 2 {
 		return nil
 	}

@@ -22,7 +22,7 @@ func placedRing(t *testing.T, preset string, params map[string]int, n int) (*top
 		t.Fatal(err)
 	}
 	s := Spec(c.Graph, sched.AllReduce, n)
-	s.Orders = Orders(c.Graph, n, c.Catalog)
+	s.Orders = Orders(c.Graph, c.Graph.First(topo.GPU, n), c.Catalog)
 	s.Channels = len(s.Orders)
 	p, err := ring.Program(s)
 	if err != nil {
@@ -68,7 +68,7 @@ func TestRingsWhereTheLastHostIsNotFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{10, 12, 15, 19, 100, 103} {
-		orders := Orders(c.Graph, n, c.Catalog)
+		orders := Orders(c.Graph, c.Graph.First(topo.GPU, n), c.Catalog)
 		if len(orders) != n%8 {
 			t.Errorf("%d GPUs: %d rings, not one for each NIC of the last host", n, len(orders))
 		}

@@ -526,12 +526,7 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 			mostSynthesised, leastSynthesised)
 		return
 	}
-	var gpus []topo.NodeID
-	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
-		if len(gpus) < n {
-			gpus = append(gpus, id)
-		}
-	})
+	gpus := g.First(topo.GPU, n)
 	net, err := Net(g, gpus, o)
 	if err != nil {
 		t.Why = err.Error()

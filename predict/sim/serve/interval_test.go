@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"encoding/csv"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -43,6 +45,56 @@ func TestIntervalsCoverLeftOutCampaigns(t *testing.T) {
 				class, first, low, high, points, n, 100*sum/float64(n))
 			if covered := sum / float64(n); covered < .80 || covered > .95 {
 				t.Errorf("%s: %.1f%% of left-out campaigns' points are covered", class, 100*covered)
+			}
+		}
+	}
+}
+
+// Answers and what they say of themselves hold against the file of measurements, read and counted here on its own: it has
+// numbers where it should, and of each class a twentieth of the weight lies below the interval and a twentieth above.
+func TestIntervalsHoldWhatTheFileSays(t *testing.T) {
+	rows, err := csv.NewReader(strings.NewReader(errorsText)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind        string
+		least, most float64
+	}{{"dense", 1, 4}, {"dense", 5, 32}, {"dense", 33, 1e9}, {"experts", 1, 4}, {"experts", 5, 32}, {"experts", 33, 1e9}} {
+		r := &Result{}
+		r.TTFT.Mean, r.TPOT.Mean = 1, 1
+		r.off(c.kind == "experts", c.least)
+		for column, got := range map[int]*Interval{3: r.FirstInterval, 4: r.TokenInterval} {
+			values := map[string][]float64{}
+			points := 0
+			for _, row := range rows[1:] {
+				users, err := strconv.ParseFloat(row[2], 64)
+				if row[column] == "" && column == 3 {
+					continue // it waited for room
+				}
+				v, err2 := strconv.ParseFloat(row[column], 64)
+				if err != nil || err2 != nil || users < 1 || v <= 0 {
+					t.Fatalf("row %q is not one of numbers", row)
+				}
+				if row[0] == c.kind && users >= c.least && users <= c.most {
+					values[row[1]] = append(values[row[1]], v)
+					points++
+				}
+			}
+			if got.Points != points || got.Campaigns != len(values) {
+				t.Errorf("%s, %d points of %d campaigns are said; the file has %d of %d", got.Class, got.Points, got.Campaigns, points, len(values))
+			}
+			var below, notAbove, heaviest float64
+			for _, list := range values {
+				weight := 1 / float64(len(list)*len(values))
+				heaviest = max(heaviest, weight)
+				for _, v := range list {
+					below += weight * float64(b2i(v < got.Low))
+					notAbove += weight * float64(b2i(v <= got.High))
+				}
+			}
+			if below > .05 || below < .05-heaviest-1e-9 || notAbove < .95-1e-9 || notAbove > .95+heaviest+1e-9 {
+				t.Errorf("%s: %.3f of the weight lies below, %.3f not above", got.Class, below, notAbove)
 			}
 		}
 	}

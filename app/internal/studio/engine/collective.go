@@ -63,7 +63,7 @@ func (j *job) read(q Collective) (*asked, error) {
 	if q.Bytes < 1 || q.Bytes > mostBytes {
 		return nil, fmt.Errorf("a size of %d bytes; want 1 byte to %s", q.Bytes, unit.Bytes(mostBytes))
 	}
-	b.c.Graph.Each(topo.GPU, func(n topo.NodeID, _ *topo.Node) { a.gpus = append(a.gpus, n) })
+	a.gpus = b.c.Graph.First(topo.GPU, b.c.Graph.Count(topo.GPU))
 	if q.GPUs < 0 || q.GPUs > len(a.gpus) {
 		return nil, fmt.Errorf("%d GPUs are asked for; the cluster has %d", q.GPUs, len(a.gpus))
 	}
