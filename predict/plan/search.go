@@ -2,12 +2,12 @@ package plan
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
 	"math"
 	"slices"
 	"sort"
 
+	"github.com/weft-fabric/weft/model/heap"
 	"github.com/weft-fabric/weft/model/work"
 	"github.com/weft-fabric/weft/predict/internal/kernel"
 	"github.com/weft-fabric/weft/predict/internal/schedule"
@@ -188,20 +188,9 @@ type branch struct {
 	grids []place // of a family that was walked
 }
 
-// branches is a heap of families, those on top that can be fastest.
-type branches []*branch
-
-func (b branches) Len() int { return len(b) }
-func (b branches) Less(i, j int) bool {
-	return b[i].least < b[j].least || b[i].least == b[j].least && b[i].at < b[j].at
-}
-func (b branches) Swap(i, j int) { b[i], b[j] = b[j], b[i] }
-func (b *branches) Push(x any)   { *b = append(*b, x.(*branch)) }
-func (b *branches) Pop() any {
-	last := len(*b) - 1
-	x := (*b)[last]
-	*b = (*b)[:last]
-	return x
+// Before says whether layouts of b can be faster than those of other.
+func (b *branch) Before(other *branch) bool {
+	return b.least < other.least || b.least == other.least && b.at < other.at
 }
 
 // grain is what of a layout decides what its kernels take.
@@ -265,19 +254,20 @@ func (s *searcher) roots() (out []*branch) {
 // walk looks at families, those that can be fastest first. What it learns of a family, whose fastest layouts may not fit, is its bound in
 // the next walk.
 func (s *searcher) walk(families []*branch) {
-	open := branches(slices.Clone(families))
-	for heap.Init(&open); len(open) > 0; {
-		x := open[0]
+	var open heap.Heap[*branch]
+	open.Set(slices.Clone(families))
+	for open.Len() > 0 {
+		x := open.First()
 		if x.least > s.wide() || s.stopped() {
-			s.out.Bounded += len(open)
+			s.out.Bounded += open.Len()
 			return
 		}
+		open.Pop()
 		if x.times == nil {
 			s.count(x)
-			heap.Fix(&open, 0)
+			open.Push(x)
 			continue
 		}
-		heap.Pop(&open)
 		s.open = math.Inf(1)
 		s.family(x)
 		x.least = max(x.least, s.open)
