@@ -115,7 +115,7 @@ func loadPreset(cmd *cobra.Command, name string, params map[string]int) (*cluste
 		return nil, fmt.Errorf("%q is no file here and no preset; did you mean %s?", name, path)
 	}
 	c, err := cluster.Preset(name, params)
-	if err != nil && strings.HasPrefix(err.Error(), "unknown preset") {
+	if errors.Is(err, build.ErrNoPreset) {
 		err = fmt.Errorf("%q is no file here: %w", name, err)
 	}
 	return c, err

@@ -2,16 +2,19 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/predict/tune"
 )
 
 // isCollective says how a collective is given to a verb for which it is a flag; nil if the word is none, or the verb has no such flag.
 func isCollective(cmd *cobra.Command, word string) error {
 	flag := cmd.Flags().Lookup("op")
-	if flag == nil || !strings.Contains(flag.Usage, "COLLECTIVE") {
+	if flag == nil {
+		return nil
+	}
+	if value, _ := pflag.UnquoteUsage(flag); value != "COLLECTIVE" {
 		return nil
 	}
 	op, err := tune.ParseOp(word)

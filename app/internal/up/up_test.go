@@ -130,23 +130,29 @@ func TestKillsThatLoseState(t *testing.T) {
 	}
 }
 
+// losesNothing kills one of four ranks, whose state others have, and waits until it is at work again.
+func losesNothing(t *testing.T, o Options, rank int) *show {
+	s, _ := counted(t, func() (*show, Summary, bool) {
+		o.Ckpt = t.TempDir()
+		s := begin(t, o)
+		hasCheckpoint(t, o.Ckpt) // so that all ranks are known to be at work
+		s.hurt(syscall.SIGKILL, "rank", rank)
+		s.await("resumed", " 0 steps lost")
+		s.await("epoch", ": 4 at work")
+		s.stop()
+		sum := s.checked(1)
+		return s, sum, sum.Failures == 1 && sum.Lost == 0
+	})
+	return s
+}
+
 // With a mirror of it on another rank, no step is lost.
 func TestKillsThatAMirrorStandsInFor(t *testing.T) {
 	for _, c := range layouts {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := tiny()
 			cfg.Layout, cfg.Mirror = c.layout, true
-			s, _ := counted(t, func() (*show, Summary, bool) {
-				dir := t.TempDir()
-				s := begin(t, Options{Train: cfg, Check: true, Ckpt: dir, Every: 5, Keep: 2, Steps: 100_000})
-				hasCheckpoint(t, dir)
-				s.hurt(syscall.SIGKILL, "rank", 2)
-				s.await("resumed", " 0 steps lost")
-				s.await("epoch", ": 4 at work")
-				s.stop()
-				sum := s.checked(1)
-				return s, sum, sum.Failures == 1 && sum.Lost == 0
-			})
+			s := losesNothing(t, Options{Train: cfg, Check: true, Every: 5, Keep: 2, Steps: 100_000}, 2)
 			if strings.Contains(s.story(), "from the checkpoint") {
 				t.Error("a checkpoint was needed")
 			}
@@ -214,17 +220,7 @@ func hasCheckpoint(t *testing.T, dir string) *ckpt.Manifest {
 func TestAKillThatAReplicaStandsInFor(t *testing.T) {
 	cfg := tiny()
 	cfg.Layout = train.Layout{TP: 2, PP: 1}
-	counted(t, func() (*show, Summary, bool) {
-		dir := t.TempDir()
-		s := begin(t, Options{Train: cfg, Check: true, Steps: 100_000, Ckpt: dir, Every: 5})
-		hasCheckpoint(t, dir) // so that all ranks are known to be at work
-		s.hurt(syscall.SIGKILL, "rank", 1)
-		s.await("resumed", "0 steps lost")
-		s.await("epoch", ": 4 at work")
-		s.stop()
-		sum := s.checked(1)
-		return s, sum, sum.Lost == 0 && sum.Failures == 1
-	})
+	losesNothing(t, Options{Train: cfg, Check: true, Every: 5, Steps: 100_000}, 1)
 }
 
 // A run is continued from its checkpoints on another number of ranks: the same data

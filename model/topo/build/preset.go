@@ -2,6 +2,7 @@ package build
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,9 @@ import (
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 )
+
+// ErrNoPreset is what errors about a name that no preset has wrap.
+var ErrNoPreset = errors.New("unknown preset")
 
 // Preset is a cluster that goes by a name and a few numbers.
 type Preset struct {
@@ -111,7 +115,7 @@ func presetNamed(name string) (Preset, error) {
 		}
 		known = append(known, p.Name)
 	}
-	return Preset{}, fmt.Errorf("unknown preset %q; %sknown: %s", name, spell.Meant(name, known), strings.Join(known, ", "))
+	return Preset{}, fmt.Errorf("%w %q; %sknown: %s", ErrNoPreset, name, spell.Meant(name, known), strings.Join(known, ", "))
 }
 
 // next builds the preset one unit larger, by the parameter that it grows by. Hosts are added by the unit, not one by one.
