@@ -84,38 +84,67 @@ func (v *view) breaker(h *halfFlow, full float64) *breaker {
 // the cut off or degraded ones, for they are what was lost.
 func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 	v := b.v
-	b.sets = sets.New[int32](len(v.nodes))
-	for i, t := range v.links {
+	b.join(r)
+	alive := func(i int, e *end) bool { return !e.service && !r.ends[int32(i)] && !r.nodes[e.at] && !gone[e.host] }
+	l := b.count(b.largest(alive), alive, gone)
+	if len(gone) > 0 {
+		ends := map[int32]bool{}
+		for i := range v.ends {
+			if gone[v.ends[i].host] {
+				ends[int32(i)] = true
+			}
+		}
+		for e := range r.ends {
+			ends[e] = true
+		}
+		r.ends = ends
+	}
+	l.Bisection = float64(b.h.run(r))
+	if b.full > 0 {
+		l.BisectionLeft = l.Bisection / b.full
+	}
+	return l
+}
+
+// join finds which switches still reach each other.
+func (b *breaker) join(r removal) {
+	b.sets = sets.New[int32](len(b.v.nodes))
+	for i, t := range b.v.links {
 		if r.cables[int32(i)] && t.count == 1 || r.nodes[t.a] || r.nodes[t.b] {
 			continue
 		}
 		b.sets.Join(t.a, t.b)
 	}
-	// The set of switches that most hosts are attached to is the fabric that is left.
+}
+
+// largest returns the set of switches that most hosts are attached to: the fabric that is left. Ties go to the lowest
+// number, and -1 means that no host is attached at all. It leaves the hosts of every set in main.
+func (b *breaker) largest(alive func(int, *end) bool) int32 {
 	clear(b.main)
-	alive := func(i int, e *end) bool { return !e.service && !r.ends[int32(i)] && !r.nodes[e.at] && !gone[e.host] }
-	type key struct {
-		root int32
-		host topo.HostID
-	}
-	last := map[int32]topo.HostID{}
-	for i := range v.ends {
-		e := &v.ends[i]
+	last := map[int32]topo.HostID{} // of each set
+	for i := range b.v.ends {
+		e := &b.v.ends[i]
 		if !alive(i, e) {
 			continue
 		}
-		k := key{b.sets.Find(e.at), e.host}
-		if h, seen := last[k.root]; !seen || h != k.host { // endpoints come host by host
-			last[k.root] = k.host
-			b.main[k.root]++
+		root := b.sets.Find(e.at)
+		if h, seen := last[root]; !seen || h != e.host { // endpoints come host by host
+			last[root] = e.host
+			b.main[root]++
 		}
 	}
 	root, most := int32(-1), 0
-	for s := range int32(len(v.nodes)) {
+	for s := range int32(len(b.v.nodes)) {
 		if n := b.main[s]; n > most {
 			root, most = s, n
 		}
 	}
+	return root
+}
+
+// count tells the hosts outside the largest set from those inside that lost bandwidth.
+func (b *breaker) count(root int32, alive func(int, *end) bool, gone map[topo.HostID]bool) Loss {
+	v := b.v
 	clear(b.left)
 	b.cutOff = b.cutOff[:0]
 	joined := make([]bool, len(v.g.Hosts))
@@ -141,22 +170,6 @@ func (b *breaker) try(r removal, gone map[topo.HostID]bool) Loss {
 			l.GPUsDegraded += int(v.gpus[h])
 			l.HostLeft = min(l.HostLeft, float64(b.left[h])/float64(v.capacity[h]))
 		}
-	}
-	if len(gone) > 0 {
-		ends := map[int32]bool{}
-		for i := range v.ends {
-			if gone[v.ends[i].host] {
-				ends[int32(i)] = true
-			}
-		}
-		for e := range r.ends {
-			ends[e] = true
-		}
-		r.ends = ends
-	}
-	l.Bisection = float64(b.h.run(r))
-	if b.full > 0 {
-		l.BisectionLeft = l.Bisection / b.full
 	}
 	return l
 }

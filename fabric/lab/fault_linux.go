@@ -26,40 +26,23 @@ type target struct {
 	near, beyond       []string
 }
 
+// spot is where a host is attached: the leaf, the host's interface to it, and the interface's address on a rail.
+type spot struct {
+	leaf, nic string
+	addr      netip.Addr
+}
+
 // aim chooses two leaves that hosts of one rail are behind, and a spine between them.
 func (i *Info) aim() (*target, error) {
 	s := i.Spec
-	type place struct {
-		leaf, nic string
-		addr      netip.Addr
-	}
-	behind := map[string][]place{} // by host
-	for _, name := range s.Hosts() {
-		h, err := i.handle(name)
-		if err != nil {
+	hosts := s.Hosts()
+	behind := map[string][]spot{} // by host
+	for _, name := range hosts {
+		var err error
+		if behind[name], err = i.spots(name); err != nil {
 			return nil, err
 		}
-		for k := range s.Wires {
-			w := &s.Wires[k]
-			if w.A != name && w.B != name || w.Bridge != "" {
-				continue
-			}
-			leaf, _ := w.far(name)
-			_, nic := w.far(leaf)
-			l, err := h.LinkByName(nic)
-			if err != nil {
-				continue
-			}
-			addrs, _ := h.AddrList(l, unix.AF_INET)
-			for _, a := range addrs {
-				if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && s.rail(ip) >= 0 {
-					behind[name] = append(behind[name], place{leaf, nic, ip})
-				}
-			}
-		}
-		h.Close()
 	}
-	hosts := s.Hosts()
 	for _, from := range hosts {
 		for _, to := range hosts {
 			for _, x := range behind[from] {
@@ -68,43 +51,86 @@ func (i *Info) aim() (*target, error) {
 						continue
 					}
 					t := &target{leaf: x.leaf, other: y.leaf, from: from, to: to, src: x.addr, dst: y.addr, nic: x.nic}
-					for k := range s.Wires {
-						w := &s.Wires[k]
-						if w.A != t.leaf && w.B != t.leaf || w.Bridge != "" {
-							continue
-						}
-						spine, port := w.far(t.leaf)
-						for j := range s.Wires {
-							v := &s.Wires[j]
-							if n := s.Node(spine); !n.Router || v.A != t.other && v.B != t.other || v.Bridge != "" {
-								continue
-							}
-							if far, _ := v.far(t.other); far == spine && t.spine == "" {
-								_, own := w.far(spine)
-								_, theirs := v.far(spine)
-								t.spine, t.down, t.up, t.otherUp = spine, port, own, theirs
-							}
-						}
+					if t.meet(&s) {
+						t.sides(hosts, behind)
+						return t, nil
 					}
-					if t.spine == "" {
-						continue
-					}
-					for _, h := range hosts {
-						for _, p := range behind[h] {
-							if p.leaf == t.leaf && !slices.Contains(t.near, h) {
-								t.near = append(t.near, h)
-							}
-							if p.leaf == t.other && !slices.Contains(t.beyond, h) {
-								t.beyond = append(t.beyond, h)
-							}
-						}
-					}
-					return t, nil
 				}
 			}
 		}
 	}
 	return nil, errors.New("no two hosts of one rail are behind different leaves that share a spine; nothing here takes more than one way")
+}
+
+// spots lists where a host is attached, for every address on a rail.
+func (i *Info) spots(host string) (list []spot, err error) {
+	s := i.Spec
+	h, err := i.handle(host)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	for k := range s.Wires {
+		w := &s.Wires[k]
+		if !w.joins(host) {
+			continue
+		}
+		leaf, _ := w.far(host)
+		_, nic := w.far(leaf)
+		l, err := h.LinkByName(nic)
+		if err != nil {
+			continue
+		}
+		addrs, _ := h.AddrList(l, unix.AF_INET)
+		for _, a := range addrs {
+			if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && s.rail(ip) >= 0 {
+				list = append(list, spot{leaf, nic, ip})
+			}
+		}
+	}
+	return list, nil
+}
+
+// meet fills in the first spine that both leaves have a link to, and says whether there is one.
+func (t *target) meet(s *Spec) bool {
+	for k := range s.Wires {
+		w := &s.Wires[k]
+		if !w.joins(t.leaf) {
+			continue
+		}
+		spine, port := w.far(t.leaf)
+		if !s.Node(spine).Router {
+			continue
+		}
+		for j := range s.Wires {
+			v := &s.Wires[j]
+			if !v.joins(t.other) {
+				continue
+			}
+			if far, _ := v.far(t.other); far == spine {
+				_, own := w.far(spine)
+				_, theirs := v.far(spine)
+				t.spine, t.down, t.up, t.otherUp = spine, port, own, theirs
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sides lists the hosts behind either leaf; a host with NICs at both is in both lists.
+func (t *target) sides(hosts []string, behind map[string][]spot) {
+	for _, h := range hosts {
+		at := func(leaf string) bool {
+			return slices.ContainsFunc(behind[h], func(p spot) bool { return p.leaf == leaf })
+		}
+		if at(t.leaf) {
+			t.near = append(t.near, h)
+		}
+		if at(t.other) {
+			t.beyond = append(t.beyond, h)
+		}
+	}
 }
 
 // link changes an interface of a node.

@@ -81,6 +81,9 @@ func (w *Wire) far(node string) (other, iface string) {
 	return w.A, w.AIf
 }
 
+// joins says whether the wire is a cable of the node. A wire on a bridge has no far end.
+func (w *Wire) joins(node string) bool { return w.Bridge == "" && (w.A == node || w.B == node) }
+
 // trace asks the kernels of hosts and switches which cables flows take, hop by hop: each kernel knows
 // how it hashes. A flow that leads nowhere has the cables up to there.
 func (i *Info) trace(flows []flow) ([][]int, error) {

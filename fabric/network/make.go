@@ -250,21 +250,8 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 		bond = map[Role]string{Frontend: "front", Storage: "stor"}[role]
 	}
 	for i, id := range nodes {
-		x := Interface{Name: g.Nodes[id].Name, Role: role, Rail: None, Node: id, Link: None, MTU: net.MTU, VLAN: net.VLAN, Bond: bond}
-		if m.overlays(role) {
-			x.VLAN = m.vlan(h, role, 0)
-		}
-		if e := cables(g, id); len(e) > 0 {
-			x.Link = e[0].Link
-			x.IB = g.Class(e[0].Link).Kind == topo.InfiniBand
-			m.byNic[m.end(id, x.Link)] = int32(len(h.Interfaces))
-		}
-		if field := role.String() + ".mtu"; x.IB && net.MTU > IPoIBMTU && m.in.Given(field) && len(m.errs) == 0 {
-			m.fail(field, "%d: %s of %s is InfiniBand, and IP over it carries at most %d in datagram mode", net.MTU, x.Name, h.Name, IPoIBMTU)
-		}
-		if x.IB {
-			x.MTU, x.VLAN = min(x.MTU, IPoIBMTU), 0
-		}
+		x := m.port(h, role, net, id)
+		x.Bond = bond
 		switch {
 		case bond != "":
 		case role == Storage && x.Link != None && !x.IB:
@@ -292,6 +279,27 @@ func (m *maker) service(h *Host, role Role, net *cluster.Net) {
 		}
 		h.Interfaces = append(h.Interfaces, x)
 	}
+}
+
+// port is a host's NIC on the front end or in storage, without an address.
+func (m *maker) port(h *Host, role Role, net *cluster.Net, id topo.NodeID) Interface {
+	g := m.g
+	x := Interface{Name: g.Nodes[id].Name, Role: role, Rail: None, Node: id, Link: None, MTU: net.MTU, VLAN: net.VLAN}
+	if m.overlays(role) {
+		x.VLAN = m.vlan(h, role, 0)
+	}
+	if e := cables(g, id); len(e) > 0 {
+		x.Link = e[0].Link
+		x.IB = g.Class(e[0].Link).Kind == topo.InfiniBand
+		m.byNic[m.end(id, x.Link)] = int32(len(h.Interfaces))
+	}
+	if field := role.String() + ".mtu"; x.IB && net.MTU > IPoIBMTU && m.in.Given(field) && len(m.errs) == 0 {
+		m.fail(field, "%d: %s of %s is InfiniBand, and IP over it carries at most %d in datagram mode", net.MTU, x.Name, h.Name, IPoIBMTU)
+	}
+	if x.IB {
+		x.MTU, x.VLAN = min(x.MTU, IPoIBMTU), 0
+	}
+	return x
 }
 
 // flat is host number i in a network that its hosts share.

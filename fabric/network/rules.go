@@ -17,15 +17,7 @@ var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$
 
 // words checks what the intent says of itself: names, gateways, priorities.
 func (m *maker) words() {
-	for part := range strings.SplitSeq(m.in.Domain, ".") {
-		if !hostname.MatchString(part) || len(m.in.Domain) > 253 {
-			m.fail("domain", "%q is no domain name; write letters, digits and hyphens between dots, such as cluster.local", clip(m.in.Domain))
-			break
-		}
-	}
-	if last := m.in.Domain[strings.LastIndexByte(m.in.Domain, '.')+1:]; strings.Trim(last, "0123456789") == "" && len(last) > 0 {
-		m.fail("domain", "%q ends in digits alone, which programs read as an address; write one such as cluster.local", clip(m.in.Domain))
-	}
+	m.domain()
 	for _, x := range m.nets() {
 		if !x.net.Gateway.IsValid() && x.role == Frontend {
 			x.net.Gateway = at(x.net.Prefix, 1)
@@ -35,15 +27,7 @@ func (m *maker) words() {
 		}
 		m.inside(x.role, "gateway", x.net.Gateway, x.net)
 		for _, d := range x.net.DNS {
-			if x.net.Prefix.Contains(d) {
-				m.inside(x.role, "dns", d, x.net)
-			}
-			for _, y := range m.nets() {
-				if y.role != x.role && y.net.Prefix.Contains(d) && (y.role == Backend || y.role == Storage) {
-					m.fail(x.role.String()+".dns", "%s is in %s of %s, where hosts have their own addresses; name a server on the front end or outside",
-						d, y.net.Prefix, y.role)
-				}
-			}
+			m.resolver(x.role, x.net, d)
 		}
 		if x.role == Backend && x.net.Gateway.IsValid() {
 			m.fail("backend.gateway", "%s; a host has one default route, on the front end; rails have a route each in a table of their own",
@@ -56,26 +40,59 @@ func (m *maker) words() {
 			m.fail(x.role.String()+".vlan", "4094 is kept for the link between the two switches of a pair; take another")
 		}
 	}
-	vlans := map[int]Role{}
+	m.vlans()
+	m.nics()
+	m.roce()
+	m.routing()
+}
+
+func (m *maker) domain() {
+	for part := range strings.SplitSeq(m.in.Domain, ".") {
+		if !hostname.MatchString(part) || len(m.in.Domain) > 253 {
+			m.fail("domain", "%q is no domain name; write letters, digits and hyphens between dots, such as cluster.local", clip(m.in.Domain))
+			break
+		}
+	}
+	if last := m.in.Domain[strings.LastIndexByte(m.in.Domain, '.')+1:]; strings.Trim(last, "0123456789") == "" && len(last) > 0 {
+		m.fail("domain", "%q ends in digits alone, which programs read as an address; write one such as cluster.local", clip(m.in.Domain))
+	}
+}
+
+// resolver checks the address of a name server: it may lie in its own network or outside, but not where hosts of
+// another network get theirs.
+func (m *maker) resolver(role Role, net *cluster.Net, d netip.Addr) {
+	if net.Prefix.Contains(d) {
+		m.inside(role, "dns", d, net)
+	}
+	for _, y := range m.nets() {
+		if y.role != role && y.net.Prefix.Contains(d) && (y.role == Backend || y.role == Storage) {
+			m.fail(role.String()+".dns", "%s is in %s of %s, where hosts have their own addresses; name a server on the front end or outside",
+				d, y.net.Prefix, y.role)
+		}
+	}
+}
+
+func (m *maker) vlans() {
+	taken := map[int]Role{}
 	for _, x := range m.nets() {
-		if other, twice := vlans[x.net.VLAN]; twice {
+		if other, twice := taken[x.net.VLAN]; twice {
 			m.fail(x.role.String()+".vlan", "%d is also the VLAN of %s; each network has its own", x.net.VLAN, other)
 		}
-		vlans[x.net.VLAN] = x.role
+		taken[x.net.VLAN] = x.role
 		if x.net.VLAN == 1 {
 			m.warn("%s.vlan 1 is the VLAN that switch ports are in unless told otherwise: whatever is plugged in is in this network", x.role)
 		}
 	}
-	m.nics()
-	m.roce()
-	if guarded := m.in.Routing.TTLSecurity || m.in.Routing.Password != ""; guarded &&
-		(m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue") {
+}
+
+func (m *maker) routing() {
+	r := &m.in.Routing
+	if guarded := r.TTLSecurity || r.Password != ""; guarded && (m.in.Render.Leaf == "nvue" || m.in.Render.Spine == "nvue") {
 		m.fail("routing",
 			"ttl-security and password-file are written for frr and sonic, not for nvue; leave them out, or write render: {leaf: frr, spine: frr}")
 	}
-	if m.in.Routing.Multiplier > 0 && m.in.Routing.BFD.Milliseconds() < 100 {
-		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not",
-			m.in.Routing.BFD, m.in.Routing.Multiplier)
+	if r.Multiplier > 0 && r.BFD.Milliseconds() < 100 {
+		m.warn("routing.bfd %s x%d: on busy switches intervals under 100 ms report neighbours dead that are not", r.BFD, r.Multiplier)
 	}
 }
 

@@ -689,97 +689,122 @@ func (c *comparer) paths(s *network.Switch, d *device) {
 	}
 }
 
+// jack is one end of a cable; the zero value is no jack.
+type jack struct{ dev, port string }
+
+func (x jack) String() string {
+	if x.dev == "" {
+		return ""
+	}
+	return x.dev + ":" + x.port
+}
+
+// cabling is the cable plan and what was read, from either end.
+type cabling struct {
+	*comparer
+	far  map[jack]jack // as read
+	want map[jack]jack // as planned, both directions
+	done map[jack]bool // ends that a finding has named already
+}
+
 // cables compares neighbours, as LLDP has them, with the cable plan. Two cables
 // that are plugged into one another's ports are one finding.
 func (c *comparer) cables() {
-	type end struct{ dev, port string }
-	far := map[end]end{}  // as read
-	want := map[end]end{} // as planned, both directions
+	k := cabling{c, map[jack]jack{}, map[jack]jack{}, map[jack]bool{}}
 	for dev, d := range c.said {
 		for port, list := range d.lldp {
-			far[end{dev, port}] = end{list[0].device, list[0].port}
+			k.far[jack{dev, port}] = jack{list[0].device, list[0].port}
 		}
 	}
-	var order []end
-	for i := range c.p.Switches {
-		s := &c.p.Switches[i]
-		if s.IB || c.said[s.Name].lldp == nil {
+	order := k.planned()
+	for e, w := range k.want {
+		c.crowd(e.dev, e.port, neighbour{w.dev, w.port}, func(n neighbour) { k.far[e] = jack{n.device, n.port} })
+	}
+	slices.SortFunc(order, func(a, b jack) int { return cmp.Or(strings.Compare(a.dev, b.dev), strings.Compare(a.port, b.port)) })
+	for _, e := range order {
+		switch w, got := k.want[e], k.far[e]; {
+		case k.done[e] || got == w:
+		case got.dev == "":
+			k.missing(e)
+		default:
+			k.wrong(e)
+		}
+	}
+}
+
+// planned fills in the plan, and lists the ends at switches whose neighbours were read.
+func (k *cabling) planned() (order []jack) {
+	for i := range k.p.Switches {
+		s := &k.p.Switches[i]
+		if s.IB || k.said[s.Name].lldp == nil {
 			continue
 		}
 		for j := range s.Ports {
 			q := &s.Ports[j]
-			e := end{s.Name, emit.PortName(c.p, s, q.Number)}
-			var o end
+			e := jack{s.Name, emit.PortName(k.p, s, q.Number)}
 			if q.Host != network.None && q.Iface != network.None {
-				o = end{c.p.Hosts[q.Host].Name, c.p.Hosts[q.Host].Interfaces[q.Iface].Name}
-			} else if sw, port := c.p.Far(q); sw != nil {
-				o = end{sw.Name, emit.PortName(c.p, sw, port.Number)}
-			}
-			if o.dev == "" {
+				k.want[e] = jack{k.p.Hosts[q.Host].Name, k.p.Hosts[q.Host].Interfaces[q.Iface].Name}
+			} else if sw, port := k.p.Far(q); sw != nil {
+				k.want[e] = jack{sw.Name, emit.PortName(k.p, sw, port.Number)}
+			} else {
 				continue
 			}
-			want[e] = o
 			order = append(order, e)
 		}
 	}
-	for e, w := range want {
-		c.crowd(e.dev, e.port, neighbour{w.dev, w.port}, func(n neighbour) { far[e] = end{n.device, n.port} })
+	return order
+}
+
+// cable names the link at an end. A trunk is told from its first end.
+func (k *cabling) cable(e jack) string {
+	w := k.want[e]
+	if back := k.want[w]; back == e && w.dev < e.dev {
+		return link(w.dev, w.port)
 	}
-	slices.SortFunc(order, func(a, b end) int { return cmp.Or(strings.Compare(a.dev, b.dev), strings.Compare(a.port, b.port)) })
-	done := map[end]bool{}
-	for _, e := range order {
-		w, got := want[e], far[e]
-		if done[e] || got == w {
-			continue
+	return link(e.dev, e.port)
+}
+
+// missing reports an end at which nothing is plugged in, and the empty port that the cable went to instead.
+func (k *cabling) missing(e jack) {
+	w := k.want[e]
+	k.done[w] = true
+	f := Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: w.String(),
+		Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{k.cable(e), link(e.dev, e.port), link(w.dev, w.port)},
+		wide: true}
+	for x, seen := range k.far { // a port that should be empty
+		if _, planned := k.want[x]; seen == w && !planned && x.dev != w.dev {
+			f.State, f.What = Differ, "the cable is in another port"
+			f.Got, f.Fix = fmt.Sprintf("%s at %s", w, x), fmt.Sprintf("move the cable of %s from %s to %s", w, x, e)
 		}
-		cable := link(e.dev, e.port)
-		if back := want[w]; back == e && w.dev < e.dev { // a trunk is told from its first end
-			cable = link(w.dev, w.port)
-		}
-		name := func(x end) string {
-			if x.dev == "" {
-				return ""
-			}
-			return x.dev + ":" + x.port
-		}
-		if got.dev == "" {
-			done[w] = true
-			f := Finding{State: Missing, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w),
-				Command: "lldpcli show neighbors", Fix: "look for the cable", links: []string{cable, link(e.dev, e.port), link(w.dev, w.port)},
-				wide: true}
-			for x, seen := range far { // a port that should be empty
-				if _, planned := want[x]; seen == w && !planned && x.dev != w.dev {
-					f.State, f.What = Differ, "the cable is in another port"
-					f.Got, f.Fix = fmt.Sprintf("%s at %s", name(w), name(x)), fmt.Sprintf("move the cable of %s from %s to %s", name(w), name(x), name(e))
-				}
-			}
-			c.add(f)
-			continue
-		}
-		// Who should be plugged in where this one is?
-		other := end{}
-		for x, y := range want {
-			if y == got && x != e {
-				other = x
-			}
-		}
-		if other.dev != "" && far[other] == w {
-			done[other], done[w], done[got] = true, true, true
-			c.add(Finding{State: Differ, Kind: Crossed, Device: e.dev, Part: e.port, What: "two cables are crossed",
-				Want:    fmt.Sprintf("%s at %s and %s at %s", name(w), name(e), name(got), name(other)),
-				Got:     fmt.Sprintf("%s at %s and %s at %s", name(got), name(e), name(w), name(other)),
-				Command: "lldpcli show neighbors", Fix: fmt.Sprintf("swap the cables of %s and %s", name(e), name(other)),
-				links: []string{cable, link(other.dev, other.port)}})
-			continue
-		}
-		done[w], done[got] = true, true
-		fix := fmt.Sprintf("plug %s in here", name(w))
-		if other.dev != "" {
-			fix = fmt.Sprintf("move the cable of %s to %s, where it belongs, and plug %s in here", name(got), name(other), name(w))
-		}
-		c.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: name(w), Got: name(got),
-			Command: "lldpcli show neighbors", Fix: fix, links: []string{cable}})
 	}
+	k.add(f)
+}
+
+// wrong reports an end with the wrong neighbour: crossed with the cable that belongs here, or just misplaced.
+func (k *cabling) wrong(e jack) {
+	w, got := k.want[e], k.far[e]
+	other := jack{} // where the one that is plugged in here belongs
+	for x, y := range k.want {
+		if y == got && x != e {
+			other = x
+		}
+	}
+	k.done[w], k.done[got] = true, true
+	if other.dev != "" && k.far[other] == w {
+		k.done[other] = true
+		k.add(Finding{State: Differ, Kind: Crossed, Device: e.dev, Part: e.port, What: "two cables are crossed",
+			Want:    fmt.Sprintf("%s at %s and %s at %s", w, e, got, other),
+			Got:     fmt.Sprintf("%s at %s and %s at %s", got, e, w, other),
+			Command: "lldpcli show neighbors", Fix: fmt.Sprintf("swap the cables of %s and %s", e, other),
+			links: []string{k.cable(e), link(other.dev, other.port)}})
+		return
+	}
+	fix := fmt.Sprintf("plug %s in here", w)
+	if other.dev != "" {
+		fix = fmt.Sprintf("move the cable of %s to %s, where it belongs, and plug %s in here", got, other, w)
+	}
+	k.add(Finding{State: Differ, Kind: Neighbour, Device: e.dev, Part: e.port, What: "neighbour", Want: w.String(), Got: got.String(),
+		Command: "lldpcli show neighbors", Fix: fix, links: []string{k.cable(e)}})
 }
 
 // folded puts consequences under their causes. A lost carrier, session or

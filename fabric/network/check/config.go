@@ -111,16 +111,18 @@ func joined(text string) (lines []string, numbers []int) {
 	return lines, numbers
 }
 
+// gresGPU is a line of gres.conf that names GPUs.
+type gresGPU struct {
+	line    int
+	files   []string // device files, expanded
+	links   string
+	hasLink bool
+}
+
 // gres checks the links between GPUs and who finds the devices.
 func (c *config) gres(text string) {
 	lines, numbers := joined(text)
-	type gpu struct {
-		line    int
-		files   []string
-		links   string
-		hasLink bool
-	}
-	var gpus []gpu
+	var gpus []gresGPU
 	auto, autoLine := "", 0
 	for i, line := range lines {
 		entry := map[string]string{}
@@ -146,7 +148,7 @@ func (c *config) gres(text string) {
 			files = []string{entry["file"]}
 		}
 		links, ok := entry["links"]
-		gpus = append(gpus, gpu{numbers[i], files, links, ok})
+		gpus = append(gpus, gresGPU{numbers[i], files, links, ok})
 	}
 	if auto != "" && len(gpus) > 0 {
 		c.add(autoLine, AutoDetect, "AutoDetect", "AutoDetect beside explicit lines: where they differ in anything, the node is drained",
@@ -156,40 +158,44 @@ func (c *config) gres(text string) {
 	for _, g := range gpus {
 		count += len(g.files)
 	}
-	at := 0
+	own := 0
 	for _, g := range gpus {
-		own := at
-		at += len(g.files)
-		if !g.hasLink {
-			continue
+		if g.hasLink {
+			c.links(g, own, count)
 		}
-		if len(g.files) > 1 {
-			c.add(g.line, Links, g.files[0], "Links for several devices in one line: each has its own",
-				"one File a line", strings.Join(g.files, ","), "write a line for each device")
-			continue
-		}
-		var values []int
-		bad := false
-		for _, w := range strings.Split(g.links, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(w))
-			values, bad = append(values, n), bad || err != nil
-		}
-		if !bad && own < len(values) && values[own] == -1 && len(values) == count {
-			continue
-		}
-		right := make([]string, count)
-		for i := range right {
-			right[i] = "0"
-			if slices.Contains(values, i) {
-				right[i] = "N"
-			}
-		}
-		right[own] = "-1"
-		c.add(g.line, Links, g.files[0],
-			"Links is the number of links to each device, in order, with -1 for the device itself; these look like names of peers",
-			"Links="+strings.Join(right, ","), "Links="+g.links,
-			"put the number of NVLinks for N: nvidia-smi nvlink -s; weft net emit --only slurm writes it")
+		own += len(g.files)
 	}
+}
+
+// links checks Links= of one line. Slurm wants one number per device of the node, in the order of the file: the links to
+// that device, and -1 for the line's own device. own is the device's number among count.
+func (c *config) links(g gresGPU, own, count int) {
+	if len(g.files) > 1 {
+		c.add(g.line, Links, g.files[0], "Links for several devices in one line: each has its own",
+			"one File a line", strings.Join(g.files, ","), "write a line for each device")
+		return
+	}
+	var values []int
+	bad := false
+	for _, w := range strings.Split(g.links, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(w))
+		values, bad = append(values, n), bad || err != nil
+	}
+	if !bad && own < len(values) && values[own] == -1 && len(values) == count {
+		return
+	}
+	right := make([]string, count)
+	for i := range right {
+		right[i] = "0"
+		if slices.Contains(values, i) {
+			right[i] = "N"
+		}
+	}
+	right[own] = "-1"
+	c.add(g.line, Links, g.files[0],
+		"Links is the number of links to each device, in order, with -1 for the device itself; these look like names of peers",
+		"Links="+strings.Join(right, ","), "Links="+g.links,
+		"put the number of NVLinks for N: nvidia-smi nvlink -s; weft net emit --only slurm writes it")
 }
 
 // byHand are NCCL's variables that are best left unset, and why.

@@ -164,6 +164,7 @@ func (f *fabric) actual(cables []Cable) {
 
 func (f *fabric) add(x Finding) { f.found = append(f.found, x) }
 
+// compare returns what differs between the plan and what was read, devices first.
 func (f *fabric) compare() []Finding {
 	command := "ibnetdiscover"
 	for _, c := range f.seen {
@@ -172,54 +173,84 @@ func (f *fabric) compare() []Finding {
 			break
 		}
 	}
+	lost := f.dark(command)
+	done := map[socket]bool{}
+	for _, e := range f.order() {
+		if w := f.want[e]; done[e] || done[w] || f.gone(lost, e.node) || f.gone(lost, w.node) {
+			continue
+		}
+		f.cable(e, done, command)
+	}
+	f.extra(done, command)
+	slices.SortStableFunc(f.found, func(a, b Finding) int { return a.Kind.order(a.State) - b.Kind.order(b.State) })
+	return f.found
+}
+
+// order lists the planned cables, each by the end at the first of its switches.
+func (f *fabric) order() (order []socket) {
+	for s, w := range f.want {
+		if f.sw[s.node] && (!f.sw[w.node] || s.node < w.node || s.node == w.node && s.port < w.port) {
+			order = append(order, s)
+		}
+	}
+	slices.SortFunc(order, bySocket)
+	return order
+}
+
+func bySocket(a, b socket) int { return cmp.Or(topo.Natural(a.node, b.node), a.port-b.port) }
+
+// dark reports the devices of which no cable is seen. One cable that is not seen is not a lost device, except at a
+// switch. It returns how many planned cables each silent device has.
+func (f *fabric) dark(command string) map[string]int {
 	alive := map[string]bool{}
 	for s := range f.far {
 		alive[s.node] = true
 	}
-	var order []socket
-	lost := map[string]int{} // cables of devices of which nothing is seen
-	for s, w := range f.want {
-		if f.sw[s.node] && (!f.sw[w.node] || s.node < w.node || s.node == w.node && s.port < w.port) { // once a cable
-			order = append(order, s)
-		}
+	lost := map[string]int{}
+	for s := range f.want {
 		if !alive[s.node] {
 			lost[s.node]++
 		}
 	}
-	slices.SortFunc(order, func(a, b socket) int { return cmp.Or(topo.Natural(a.node, b.node), a.port-b.port) })
 	for _, n := range sorted(lost) {
 		if f.sw[n] || lost[n] > 1 {
 			f.add(Finding{State: Missing, Kind: Device, Device: n, Part: "device",
 				What: fmt.Sprintf("nothing is seen of it nor of its %d cables", lost[n]), Want: n, Command: command, Fix: "look whether it has power"})
 		}
 	}
-	done := map[socket]bool{}
-	for _, e := range order {
-		w, got := f.want[e], f.far[e]
-		switch {
-		case done[e] || done[w] || f.gone(lost, e.node) || f.gone(lost, w.node):
-		case got == w:
-			f.speed(e, w, command)
-		case got.node != "" && f.far[f.want[got]] == w && f.want[got] != e:
-			other := f.want[got]
-			done[e], done[w], done[got], done[other] = true, true, true, true
-			f.add(Finding{State: Differ, Kind: Crossed, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "two cables are crossed",
-				Want: fmt.Sprintf("%s at %s and %s at %s", w, e, got, other), Got: fmt.Sprintf("%s at %s and %s at %s", got, e, w, other),
-				Command: command, Fix: fmt.Sprintf("swap the cables of %s and %s", e, other)})
-		case f.far[w].node != "": // plugged in elsewhere
-			done[f.far[w]], done[w], done[e] = true, true, true
-			f.add(Finding{State: Differ, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "cable in another port",
-				Want: fmt.Sprintf("%s at %s", w, e), Got: fmt.Sprintf("%s at %s", w, f.far[w]), Command: command,
-				Fix: fmt.Sprintf("move the cable of %s to %s", w, e)})
-		case got.node != "":
-			done[got], done[e] = true, true
-			f.add(Finding{State: Differ, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "neighbour", Want: w.String(),
-				Got: got.String(), Command: command, Fix: "move the cable"})
-		default:
-			f.add(Finding{State: Missing, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), What: "cable", Want: w.String(),
-				Command: command, Fix: "look for the cable, then at the port's state: ibportstate"})
-		}
+	return lost
+}
+
+// cable compares one planned cable with what is plugged in. A mistake that involves several sockets is one finding:
+// the others go into done.
+func (f *fabric) cable(e socket, done map[socket]bool, command string) {
+	w, got := f.want[e], f.far[e]
+	x := Finding{State: Differ, Kind: Neighbour, Device: e.node, Part: fmt.Sprintf("port %d", e.port), Command: command}
+	switch {
+	case got == w:
+		f.speed(e, w, command)
+		return
+	case got.node != "" && f.far[f.want[got]] == w && f.want[got] != e:
+		other := f.want[got]
+		done[e], done[w], done[got], done[other] = true, true, true, true
+		x.Kind, x.What = Crossed, "two cables are crossed"
+		x.Want, x.Got = fmt.Sprintf("%s at %s and %s at %s", w, e, got, other), fmt.Sprintf("%s at %s and %s at %s", got, e, w, other)
+		x.Fix = fmt.Sprintf("swap the cables of %s and %s", e, other)
+	case f.far[w].node != "": // plugged in elsewhere
+		done[f.far[w]], done[w], done[e] = true, true, true
+		x.What, x.Want, x.Got = "cable in another port", fmt.Sprintf("%s at %s", w, e), fmt.Sprintf("%s at %s", w, f.far[w])
+		x.Fix = fmt.Sprintf("move the cable of %s to %s", w, e)
+	case got.node != "":
+		done[got], done[e] = true, true
+		x.What, x.Want, x.Got, x.Fix = "neighbour", w.String(), got.String(), "move the cable"
+	default:
+		x.State, x.What, x.Want, x.Fix = Missing, "cable", w.String(), "look for the cable, then at the port's state: ibportstate"
 	}
+	f.add(x)
+}
+
+// extra reports cables between sockets that the plan leaves empty and that no other finding has named.
+func (f *fabric) extra(done map[socket]bool, command string) {
 	var extra []socket
 	for s, o := range f.far {
 		if _, planned := f.want[s]; !planned && !done[s] && !done[o] {
@@ -229,13 +260,11 @@ func (f *fabric) compare() []Finding {
 			extra = append(extra, s)
 		}
 	}
-	slices.SortFunc(extra, func(a, b socket) int { return cmp.Or(topo.Natural(a.node, b.node), a.port-b.port) })
+	slices.SortFunc(extra, bySocket)
 	for _, s := range extra {
 		f.add(Finding{State: Extra, Kind: Neighbour, Device: s.node, Part: fmt.Sprintf("port %d", s.port),
 			What: "a cable that the plan does not have", Got: f.far[s].String(), Command: command, Fix: "add it to the cluster file, or unplug it"})
 	}
-	slices.SortStableFunc(f.found, func(a, b Finding) int { return a.Kind.order(a.State) - b.Kind.order(b.State) })
-	return f.found
 }
 
 // gone reports whether a device was told of as a whole.

@@ -454,11 +454,33 @@ func (p *plan) spinePorts() (int, error) {
 // fitGroups lays spines under groups of leaves, and cores above them.
 func (p *plan) fitGroups(groups, leaves int) error {
 	p.groups = groups
-	r := p.Spine.Oversub.orEven()
 	down, err := p.spinePorts()
 	if err != nil {
 		return err
 	}
+	if err := p.groupSpines(leaves, down); err != nil {
+		return err
+	}
+	best := p.fewestCores()
+	if best == 0 && p.Core.Count > 0 {
+		return fmt.Errorf("%d cores a group do not fit: they must be at most the %d uplinks of a spine, and have ports for %d groups of spines; leave count out",
+			p.Core.Count, p.spineUp, groups)
+	}
+	if best == 0 {
+		return p.tooMany(down, fmt.Sprintf("%d groups of spines each need a port at every core of a group, and a core %s has %d",
+			groups, p.models[2].Name, p.ports[2]))
+	}
+	p.evenCores(best)
+	p.spineCore = 0
+	if p.spineUp%p.cores == 0 {
+		p.spineCore = p.spineUp / p.cores
+	}
+	return nil
+}
+
+// groupSpines chooses how many spines a group of leaves has, and their ports down and up.
+func (p *plan) groupSpines(leaves, down int) error {
+	r := p.Spine.Oversub.orEven()
 	p.spines = p.Spine.Count
 	if p.spines == 0 {
 		p.spines = even(ceil(leaves*p.leafUp, down), p.leafUp)
@@ -483,15 +505,19 @@ func (p *plan) fitGroups(groups, leaves int) error {
 	if p.spineDown+p.spineUp > p.ports[1] {
 		return fmt.Errorf("a spine needs %d ports down and %d up, and %s has %d", p.spineDown, p.spineUp, p.models[1].Name, p.ports[1])
 	}
-	// Core group k takes as many spines of every group. The fewest cores win;
-	// among equals the most groups, which grow furthest without recabling.
-	best := 0
+	return nil
+}
+
+// fewestCores chooses the core groups: group k takes as many spines of every group of
+// leaves. The fewest cores win; among equals the most groups, which grow furthest without
+// recabling. It returns how many cores there are in all, 0 if none fit.
+func (p *plan) fewestCores() (best int) {
 	ports := p.ports[2]
 	for g := p.spines; g >= 1; g-- {
 		if p.spines%g != 0 {
 			continue
 		}
-		spines := groups * (p.spines / g)
+		spines := p.groups * (p.spines / g)
 		cores := p.Core.Count
 		if cores == 0 {
 			cores = ceil(spines*p.spineUp, ports)
@@ -503,30 +529,23 @@ func (p *plan) fitGroups(groups, leaves int) error {
 			best, p.coreGroups, p.cores = g*cores, g, cores
 		}
 	}
-	// Where an even number of cores costs no more, it is taken.
-	for g := p.spines; g >= 1 && p.Core.Count == 0 && best > 0; g-- {
+	return best
+}
+
+// evenCores takes a number of cores that divides a spine's uplinks, where that costs no
+// more cores and the file does not state a number.
+func (p *plan) evenCores(best int) {
+	ports := p.ports[2]
+	for g := p.spines; g >= 1 && p.Core.Count == 0; g-- {
 		if p.spines%g != 0 {
 			continue
 		}
-		spines := groups * (p.spines / g)
+		spines := p.groups * (p.spines / g)
 		if cores := even(ceil(spines*p.spineUp, ports), p.spineUp); cores > 0 && spines*(p.spineUp/cores) <= ports && g*cores <= best {
-			best, p.coreGroups, p.cores = g*cores, g, cores
-			break
+			p.coreGroups, p.cores = g, cores
+			return
 		}
 	}
-	if best == 0 && p.Core.Count > 0 {
-		return fmt.Errorf("%d cores a group do not fit: they must be at most the %d uplinks of a spine, and have ports for %d groups of spines; leave count out",
-			p.Core.Count, p.spineUp, groups)
-	}
-	if best == 0 {
-		return p.tooMany(down, fmt.Sprintf("%d groups of spines each need a port at every core of a group, and a core %s has %d",
-			groups, p.models[2].Name, ports))
-	}
-	p.spineCore = 0
-	if p.spineUp%p.cores == 0 {
-		p.spineCore = p.spineUp / p.cores
-	}
-	return nil
 }
 
 // tooMany says how many hosts three tiers would take.

@@ -40,6 +40,29 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 	}
 	spine0 := p.units * p.leaves * p.Planes
 	core0 := spine0 + p.groups*p.spines*p.Planes
+	p.leafTier(l, prefix, rails, spine0)
+	p.spineTier(l, prefix, rails, spine0, core0)
+	for i := range p.coreGroups * p.cores {
+		for plane := range p.Planes {
+			l.nodes = append(l.nodes, p.node(3, plane, p.name(prefix, "core", i, plane)))
+		}
+	}
+	l.attach = p.attach(hosts)
+	skipped := before(hosts)
+	l.pod = func(group, host int) int32 { return p.podOf((host - skipped[group]) / p.unit) }
+	l.rack = p.Rack
+	l.rail = func(group, nic int) int16 {
+		if p.Rails {
+			return hosts[group].rails[nic]
+		}
+		return topo.None
+	}
+	l.growth = Growth{Unit: p.unitName(), UnitHosts: p.unit, MaxHosts: p.most()}
+	return l
+}
+
+// leafTier adds the leaves and their cables to the spines, whose first is node spine0.
+func (p *plan) leafTier(l *layout, prefix string, rails []int16, spine0 int) {
 	for u := range p.units {
 		for r := range p.leaves {
 			for plane := range p.Planes {
@@ -63,6 +86,10 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 			}
 		}
 	}
+}
+
+// spineTier adds the spines and, with three tiers, their cables to the cores, whose first is node core0.
+func (p *plan) spineTier(l *layout, prefix string, rails []int16, spine0, core0 int) {
 	for g := range p.groups {
 		for s := range p.spines {
 			for plane := range p.Planes {
@@ -90,23 +117,6 @@ func (p *plan) layout(prefix string, hosts []party) *layout {
 			}
 		}
 	}
-	for i := range p.coreGroups * p.cores {
-		for plane := range p.Planes {
-			l.nodes = append(l.nodes, p.node(3, plane, p.name(prefix, "core", i, plane)))
-		}
-	}
-	l.attach = p.attach(hosts)
-	skipped := before(hosts)
-	l.pod = func(group, host int) int32 { return p.podOf((host - skipped[group]) / p.unit) }
-	l.rack = p.Rack
-	l.rail = func(group, nic int) int16 {
-		if p.Rails {
-			return hosts[group].rails[nic]
-		}
-		return topo.None
-	}
-	l.growth = Growth{Unit: p.unitName(), UnitHosts: p.unit, MaxHosts: p.most()}
-	return l
 }
 
 // corePorts lists the ports of a group's core k that a spine's uplinks take; index

@@ -45,63 +45,19 @@ func detectSlurm(head []byte) bool {
 	return false
 }
 
+// slurmReader collects the lines of a topology.conf.
+type slurmReader struct {
+	entries []*slurmEntry
+	sizes   string         // of BlockSizes=, as written
+	index   map[string]int // names to entries
+	hosts   int            // names that hostlists expanded to, of both kinds
+}
+
 // readSlurm reads the lines. Keys are not case sensitive, a backslash goes on in
 // the next line, and # starts a comment.
 func readSlurm(data []byte) (entries []*slurmEntry, sizes string, err error) {
-	index := map[string]int{}
-	held, start, hosts := "", 0, 0
-	finish := func(number int, text string) error {
-		fields := strings.Fields(text)
-		if len(fields) == 0 {
-			return nil
-		}
-		e := &slurmEntry{line: number}
-		for i, field := range fields {
-			key, value, ok := strings.Cut(field, "=")
-			value = strings.Trim(value, `"'`)
-			key = strings.ToLower(key)
-			if !ok || value == "" {
-				return errorAt("slurm", number, "found %q; expected SwitchName=, Nodes=, Switches=, LinkSpeed=, BlockName= or BlockSizes= with a value",
-					clip(field))
-			}
-			switch {
-			case i == 0 && (key == "switchname" || key == "blockname"):
-				e.name, e.block = value, key == "blockname"
-			case i == 0 && key == "blocksizes":
-				sizes = value
-				return checkBlockSizes(number, strings.Split(value, ","))
-			case key == "nodes" && e.name != "" || key == "switches" && e.name != "" && !e.block:
-				names, err := hostlist.Expand(value)
-				if err != nil {
-					return errorAt("slurm", number, "%v", err)
-				}
-				if hosts += len(names); hosts > maxSlurmHosts {
-					return errorAt("slurm", number, "more than %d names", maxSlurmHosts)
-				}
-				if key == "nodes" {
-					e.nodes = append(e.nodes, names...)
-				} else {
-					e.switches = append(e.switches, names...)
-				}
-			case key == "linkspeed" && e.name != "":
-				e.speed = value
-			default:
-				return errorAt("slurm", number, "found %q; expected SwitchName= or BlockName= first, then Nodes=, Switches= or LinkSpeed=", clip(field))
-			}
-		}
-		if before, twice := index[e.name]; twice {
-			return errorAt("slurm", number, "%q is defined twice, first in line %d", clip(e.name), entries[before].line)
-		}
-		if len(entries) == maxSlurmSwitches {
-			return errorAt("slurm", number, "more than %d switches", maxSlurmSwitches)
-		}
-		if len(entries) > 0 && entries[0].block != e.block {
-			return errorAt("slurm", number, "%q mixes blocks with switches; a file has either", clip(e.name))
-		}
-		index[e.name] = len(entries)
-		entries = append(entries, e)
-		return nil
-	}
+	r := slurmReader{index: map[string]int{}}
+	held, start := "", 0
 	err = lines(data, func(number int, line string) error {
 		if len(line) > maxLine || len(held) > maxLine {
 			return errorAt("slurm", number, "a line of more than %d bytes", maxLine)
@@ -116,15 +72,81 @@ func readSlurm(data []byte) (entries []*slurmEntry, sizes string, err error) {
 		}
 		text = held + text
 		held = ""
-		return finish(start, text)
+		return r.line(start, text)
 	})
 	if err == nil {
-		err = finish(start, held)
+		err = r.line(start, held)
 	}
-	if err == nil && len(entries) == 0 {
+	if err == nil && len(r.entries) == 0 {
 		err = errorAt("slurm", 1, "no SwitchName= or BlockName= found; expected Slurm's topology.conf")
 	}
-	return entries, sizes, err
+	return r.entries, r.sizes, err
+}
+
+// line reads one whole line. Its first field names a switch, a block, or the sizes of blocks.
+func (r *slurmReader) line(number int, text string) error {
+	fields := strings.Fields(text)
+	if len(fields) == 0 {
+		return nil
+	}
+	e := &slurmEntry{line: number}
+	for i, field := range fields {
+		key, value, ok := strings.Cut(field, "=")
+		value = strings.Trim(value, `"'`)
+		key = strings.ToLower(key)
+		if !ok || value == "" {
+			return errorAt("slurm", number, "found %q; expected SwitchName=, Nodes=, Switches=, LinkSpeed=, BlockName= or BlockSizes= with a value",
+				clip(field))
+		}
+		switch {
+		case i == 0 && (key == "switchname" || key == "blockname"):
+			e.name, e.block = value, key == "blockname"
+		case i == 0 && key == "blocksizes":
+			r.sizes = value
+			return checkBlockSizes(number, strings.Split(value, ","))
+		case e.name != "" && key == "linkspeed":
+			e.speed = value
+		case e.name != "" && (key == "nodes" || key == "switches" && !e.block):
+			if err := r.names(e, key, value); err != nil {
+				return err
+			}
+		default:
+			return errorAt("slurm", number, "found %q; expected SwitchName= or BlockName= first, then Nodes=, Switches= or LinkSpeed=", clip(field))
+		}
+	}
+	return r.add(e)
+}
+
+// names expands the hostlist of Nodes= or Switches=.
+func (r *slurmReader) names(e *slurmEntry, key, value string) error {
+	names, err := hostlist.Expand(value)
+	if err != nil {
+		return errorAt("slurm", e.line, "%v", err)
+	}
+	if r.hosts += len(names); r.hosts > maxSlurmHosts {
+		return errorAt("slurm", e.line, "more than %d names", maxSlurmHosts)
+	}
+	if key == "nodes" {
+		e.nodes = append(e.nodes, names...)
+	} else {
+		e.switches = append(e.switches, names...)
+	}
+	return nil
+}
+
+func (r *slurmReader) add(e *slurmEntry) error {
+	if before, twice := r.index[e.name]; twice {
+		return errorAt("slurm", e.line, "%q is defined twice, first in line %d", clip(e.name), r.entries[before].line)
+	}
+	if len(r.entries) == maxSlurmSwitches {
+		return errorAt("slurm", e.line, "more than %d switches", maxSlurmSwitches)
+	}
+	if len(r.entries) > 0 && r.entries[0].block != e.block {
+		return errorAt("slurm", e.line, "%q mixes blocks with switches; a file has either", clip(e.name))
+	}
+	r.index[e.name] = len(r.entries)
+	r.entries = append(r.entries, e)
+	return nil
 }
 
 // decodeSlurm reads topology.conf or topology.yaml. Every node is a host with a NIC at its leaf
