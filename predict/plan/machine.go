@@ -183,7 +183,7 @@ func (m *Machine) Collective(op sched.Collective, n, stride int, bytes float64) 
 	var t spoken
 	floor, local := m.wire(op, g, bytes)
 	simulated := false
-	if ring := m.placed(op, g, local); ring.each > 0 && bytes >= leastPlaced {
+	if ring := m.placed(op, g, local, bytes); ring.each > 0 {
 		floor, simulated = 0, true
 		t = spoken{ring.start + ring.each*bytes,
 			fmt.Sprintf("rings of %d ranks %d apart, all %d sister groups at once, simulated on the cluster's links", n, stride, m.sisters(g))}
@@ -252,7 +252,10 @@ func (m *Machine) sisters(g group) int {
 
 // placed is the law of a simulated ring. Reduce-scatter and all-gather send the same bytes over the same links, and an
 // all-reduce is both, so one simulation serves all three.
-func (m *Machine) placed(op sched.Collective, g group, local int) law {
+func (m *Machine) placed(op sched.Collective, g group, local int, bytes float64) law {
+	if bytes < leastPlaced {
+		return law{}
+	}
 	times := 1.0
 	switch op {
 	case sched.AllReduce:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-fabric/weft/collective/sched"
 	"github.com/weft-fabric/weft/model/work"
 	"github.com/weft-fabric/weft/predict/internal/schedule"
 	"pgregory.net/rapid"
@@ -244,5 +245,17 @@ func TestRecomputedAttentionTakesTime(t *testing.T) {
 	}
 	if more := step("core_attn")/step("none") - 1; more < .02 || more > .08 {
 		t.Errorf("attention computed again adds %.1f%%, measured 3.9%%", 100*more)
+	}
+}
+
+// Small buffers are no matter of links: no ring is simulated for them.
+func TestSmallBuffersAreNotSimulated(t *testing.T) {
+	mc := clusterOf(t, "H100", 64, 400)
+	mc.Collective(sched.AllGather, 4, 16, leastPlaced-1)
+	if len(mc.rings) > 0 {
+		t.Errorf("%d rings were looked at for less than %d bytes", len(mc.rings), leastPlaced)
+	}
+	if _, how := mc.Collective(sched.AllGather, 4, 16, leastPlaced); !strings.Contains(how, "simulated") {
+		t.Errorf("a ring of %d bytes is not simulated: %s", leastPlaced, how)
 	}
 }

@@ -386,8 +386,12 @@ func heaviest(l Layout, counts []int) int {
 	most := 0
 	for rank := range l.PP {
 		n := 0
-		for v := range l.VPP {
-			n += counts[l.chunk(rank, v)]
+		if l.Schedule == schedule.ZBV {
+			n = counts[rank] + counts[len(counts)-1-rank]
+		} else {
+			for at := rank; at < len(counts); at += l.PP {
+				n += counts[at]
+			}
 		}
 		most = max(most, n)
 	}

@@ -115,7 +115,7 @@ func (w *world) loads(uses []use) []load {
 	loads := make([]load, 0, len(uses))
 next:
 	for _, u := range uses {
-		if w.wires[u.wire] == 0 {
+		if w.wires[u.wire] <= 0 {
 			w.wires[u.wire] = w.resource(u.wire, w.net.capacity(u.wire)) + 1
 		}
 		res := w.wires[u.wire] - 1
@@ -265,12 +265,20 @@ func (w *world) prune() {
 // between two switches, of which there may be thousands.
 func (w *world) bundle() {
 	type crossing struct{ own, mid uint64 } // sums over the flows that cross a wire
-	wires := make([]crossing, len(w.wires))
+	var crossings []crossing
+	// A cluster has millions of wires, and few runs cross many of them: until a wire has a resource, w.wires numbers its crossing below 0.
+	crossed := func(x wire) *crossing {
+		if w.wires[x] == 0 {
+			crossings = append(crossings, crossing{})
+			w.wires[x] = -int32(len(crossings))
+		}
+		return &crossings[-w.wires[x]-1]
+	}
 	mids := map[*use]int{}
 	for i := range w.conns {
 		c := &w.conns[i]
 		for _, u := range c.path {
-			wires[u.wire].own += mix(uint64(i)+1, uint64(u.share))
+			crossed(u.wire).own += mix(uint64(i)+1, uint64(u.share))
 		}
 		if len(c.mid) > 0 {
 			if _, known := mids[&c.mid[0]]; !known {
@@ -284,7 +292,7 @@ func (w *world) bundle() {
 			id := mids[&mid[0]]
 			seen[id] = true
 			for _, u := range mid {
-				wires[u.wire].mid += mix(uint64(id)+1, uint64(u.share))
+				crossed(u.wire).mid += mix(uint64(id)+1, uint64(u.share))
 			}
 		}
 	}
@@ -292,17 +300,21 @@ func (w *world) bundle() {
 		crossing
 		capacity int64
 	}
-	first, said := map[key]wire{}, make([]int8, len(wires))
+	known, said := map[key]bool{}, make([]int8, len(crossings))
 	stands := func(x wire) bool { // the wire is the one that stands for its like
-		if said[x] == 0 {
-			k := key{wires[x], w.net.capacity(x)}
-			if _, ok := first[k]; ok {
-				said[x] = -1
-			} else {
-				first[k], said[x] = x, 1
-			}
+		if w.wires[x] > 0 { // only those that stand for others have resources
+			return true
 		}
-		return said[x] > 0
+		i := -w.wires[x] - 1
+		if said[i] == 0 {
+			k := key{crossings[i], w.net.capacity(x)}
+			said[i] = 1
+			if known[k] {
+				said[i] = -1
+			}
+			known[k] = true
+		}
+		return said[i] > 0
 	}
 	short := make([][]use, len(mids))
 	var uses []use

@@ -37,9 +37,9 @@ const (
 // the byte goes along one edge; for pairs it is shared out over the other nodes.
 type fabricLoad [patterns]float64
 
-// loadOf works the cuts of a fabric out, whose highest switches are of tier top. It gives zeros where switches have no tiers.
-func loadOf(g *topo.Graph, groups [][]topo.NodeID, top uint8) (load fabricLoad) {
-	ports := portsOf(g, groups)
+// loadOf works the cuts of a fabric out, whose highest switches are of tier top, for nodes with these ports. It gives zeros where switches have
+// no tiers.
+func loadOf(g *topo.Graph, ports [][]topo.NodeID, top uint8) (load fabricLoad) {
 	if ports == nil {
 		return load
 	}
@@ -91,7 +91,7 @@ func loadOf(g *topo.Graph, groups [][]topo.NodeID, top uint8) (load fabricLoad) 
 func (m *NCCL) Blind() string { return m.f.blind }
 
 // unknown says why the cuts of a fabric cannot be told; empty if they can.
-func unknown(g *topo.Graph, groups [][]topo.NodeID) string {
+func unknown(g *topo.Graph, groups, ports [][]topo.NodeID) string {
 	if len(groups) < 2 {
 		return ""
 	}
@@ -103,7 +103,7 @@ func unknown(g *topo.Graph, groups [][]topo.NodeID) string {
 	switch {
 	case f.Family == topo.Torus || f.Family == topo.Dragonfly:
 		return fmt.Sprintf("the fabric %s is a %s, and what it lets through is known for fabrics of tiers only", f.Name, f.Family)
-	case portsOf(g, groups) == nil:
+	case ports == nil:
 		return fmt.Sprintf("the switches of the fabric %s have no tiers, so what it lets through is not known", f.Name)
 	}
 	return ""

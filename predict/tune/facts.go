@@ -140,11 +140,12 @@ func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, outline *Outl
 			return nil, fmt.Errorf("%s is given twice; each rank has a GPU of its own", g.NodeName(n))
 		}
 		gpu, err := c.GPU(g.Nodes[n].Model)
-		if sm, bad := strconv.Atoi(g.Attrs[n]["gpu.sm"]); err != nil && bad == nil && sm > 0 {
-			gpu, err = catalog.GPU{Name: "unknown", Compute: sm}, nil // an import that tells no more
-		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", g.NodeName(n), err)
+			sm, bad := strconv.Atoi(g.Attrs[n]["gpu.sm"])
+			if bad != nil || sm <= 0 {
+				return nil, fmt.Errorf("%s: %w", g.NodeName(n), err)
+			}
+			gpu = catalog.GPU{Name: "unknown", Compute: sm} // an import that tells no more
 		}
 		if gpu.Compute == 0 {
 			return nil, fmt.Errorf("%s is a %s, which NCCL does not run on; the model covers NVIDIA GPUs only", g.NodeName(n), gpu.Name)
@@ -173,7 +174,8 @@ func gather(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, outline *Outl
 		}
 	}
 	if f.nodes > 1 {
-		f.load, f.blind = loadOf(g, groups, outline.top), unknown(g, groups)
+		ports := portsOf(g, groups)
+		f.load, f.blind = loadOf(g, ports, outline.top), unknown(g, groups, ports)
 	}
 	if f.nodes > 1 && len(f.nics) == 0 {
 		return nil, fmt.Errorf("the %d hosts of these %d GPUs have no NIC that NCCL could use between them", f.nodes, f.ranks)
@@ -207,24 +209,13 @@ func (f *facts) merge(o *facts, first bool) {
 // nodesOf splits GPUs into what NCCL calls nodes: the GPUs of a host, and all
 // hosts that one NVLink network joins.
 func nodesOf(g *topo.Graph, set []topo.NodeID, outline *Outline) [][]topo.NodeID {
-	joined := sets.New[int](len(g.Hosts) + len(g.Nodes))
-	domain := func(n topo.NodeID) int {
-		if h := g.Nodes[n].Host; h != topo.None {
-			return int(h)
-		}
-		return len(g.Hosts) + int(n)
-	}
-	for _, n := range outline.joining {
-		for _, e := range g.Edges(n) {
-			if k := g.Nodes[e.Peer].Kind; k == topo.GPU || k == topo.NVSwitch {
-				joined.Join(domain(n), domain(e.Peer))
-			}
-		}
-	}
-	index := map[int]int{}
+	index := map[int32]int{}
 	var groups [][]topo.NodeID
 	for _, n := range set {
-		d := joined.Find(domain(n))
+		d := domain(g, n)
+		if outline.joined != nil {
+			d = outline.joined[d]
+		}
 		i, ok := index[d]
 		if !ok {
 			i = len(groups)
@@ -234,6 +225,28 @@ func nodesOf(g *topo.Graph, set []topo.NodeID, outline *Outline) [][]topo.NodeID
 		groups[i] = append(groups[i], n)
 	}
 	return groups
+}
+
+// domain is the number of a node's host, or one of its own where it has none.
+func domain(g *topo.Graph, n topo.NodeID) int32 {
+	if h := g.Nodes[n].Host; h != topo.None {
+		return int32(h)
+	}
+	return int32(len(g.Hosts)) + int32(n)
+}
+
+// join joins the domains that NVSwitches have links to.
+func join(g *topo.Graph, switches []topo.NodeID) sets.Sets[int32] {
+	joined := sets.New[int32](len(g.Hosts) + len(g.Nodes))
+	for _, n := range switches {
+		for _, e := range g.Edges(n) {
+			if k := g.Nodes[e.Peer].Kind; k == topo.GPU || k == topo.NVSwitch {
+				joined.Join(domain(g, n), domain(g, e.Peer))
+			}
+		}
+	}
+	joined.Flatten()
+	return joined
 }
 
 func leavesHost(g *topo.Graph, n topo.NodeID) bool {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/model/sets"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
 	"github.com/weft-fabric/weft/model/unit"
@@ -25,21 +26,25 @@ type NCCLOptions struct {
 
 // Outline is what models of all sets of a graph's GPUs need, and what takes a walk over all its nodes.
 type Outline struct {
-	joining []topo.NodeID // NVSwitches that join hosts, or others
-	top     uint8         // the highest tier of switches
+	joined sets.Sets[int32] // hosts, then nodes without one, that an NVLink network joins; nil where none does
+	top    uint8            // the highest tier of switches
 }
 
 // OutlineOf finds a graph's.
 func OutlineOf(g *topo.Graph) *Outline {
 	x := &Outline{}
+	var joining []topo.NodeID // NVSwitches that join hosts, or others
 	for i := range g.Nodes {
 		n, node := topo.NodeID(i), &g.Nodes[i]
 		switch {
 		case node.Kind == topo.Switch:
 			x.top = max(x.top, node.Tier)
 		case node.Kind == topo.NVSwitch && (node.Host == topo.None || node.Tier >= 2 || leavesHost(g, n)):
-			x.joining = append(x.joining, n)
+			joining = append(joining, n)
 		}
+	}
+	if len(joining) > 0 {
+		x.joined = join(g, joining)
 	}
 	return x
 }

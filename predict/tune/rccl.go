@@ -73,7 +73,8 @@ func NewRCCL(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) (*RCCL, erro
 		return nil, fmt.Errorf("%d GPUs a node; between nodes RCCL was measured with all eight of each only", m.f.perNode)
 	}
 	m.f.network(g, groups[0], c)
-	m.f.load, m.f.blind = loadOf(g, groups, outline.top), unknown(g, groups)
+	ports := portsOf(g, groups)
+	m.f.load, m.f.blind = loadOf(g, ports, outline.top), unknown(g, groups, ports)
 	switch {
 	case len(m.f.nics) == 0:
 		return nil, fmt.Errorf("the hosts have no NIC that RCCL could use between them")

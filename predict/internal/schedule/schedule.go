@@ -253,7 +253,11 @@ type pass struct {
 
 // order is the published sequence of a rank.
 func (p Pipe) order(rank int) []pass {
-	seq := make([]pass, 0, 3*p.Micro*p.Chunks)
+	each := 2 // passes of a micro-batch
+	if p.Kind.Splits() {
+		each = 3
+	}
+	seq := make([]pass, 0, each*p.Micro*p.Chunks)
 	n := p.Ranks
 	switch {
 	case p.Kind == GPipe:
