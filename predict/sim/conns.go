@@ -266,7 +266,8 @@ func (w *world) prune() {
 func (w *world) bundle() {
 	type crossing struct{ own, mid uint64 } // sums over the flows that cross a wire
 	var crossings []crossing
-	// A cluster has millions of wires, and few runs cross many of them: until a wire has a resource, w.wires numbers its crossing below 0.
+	// A cluster has millions of wires and most runs cross few of them. Until a wire has a resource, w.wires has its crossing's
+	// number, negated.
 	crossed := func(x wire) *crossing {
 		if w.wires[x] == 0 {
 			crossings = append(crossings, crossing{})

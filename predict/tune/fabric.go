@@ -37,8 +37,8 @@ const (
 // the byte goes along one edge; for pairs it is shared out over the other nodes.
 type fabricLoad [patterns]float64
 
-// loadOf works the cuts of a fabric out, whose highest switches are of tier top, for nodes with these ports. It gives zeros where switches have
-// no tiers.
+// loadOf works out the cuts of a fabric, whose highest switches are of tier top, for nodes with these ports. It gives zeros where
+// switches have no tiers.
 func loadOf(g *topo.Graph, ports [][]topo.NodeID, top uint8) (load fabricLoad) {
 	if ports == nil {
 		return load
