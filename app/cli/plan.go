@@ -403,9 +403,9 @@ func (f *trainFlags) ownFactor(q *plan.Question, a *answer) error {
 	if f.cal != "" {
 		from = f.cal
 	}
-	if a.MFU > 1 {
-		return fmt.Errorf("%s: with a factor of %g the step would run at %.0f%% of the GPUs' peak; want at least %.2f",
-			from, q.Factor, 100*a.MFU, q.Factor*a.MFU)
+	if rate := a.Rate(q.Model); rate > 1 {
+		return fmt.Errorf("%s: with a factor of %g the step would run at %.1f%% of the GPUs' peak; want at least %.2f",
+			from, q.Factor, 100*rate, plan.LeastPossible(*q))
 	}
 	a.FactorFrom = strings.Replace(a.FactorFrom, "given", "of "+from, 1)
 	a.Notes = append(a.Notes, "intervals are of errors with fitted factors; how far "+from+" is off, they do not know")
@@ -460,6 +460,10 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 	if f.framework != "" {
 		if fw, err = plan.ParseFramework(f.framework); err != nil {
 			return nil, nil, fmt.Errorf("--framework: %w", err)
+		}
+		if like != nil && fw != like.Framework { // how state is shared, what overlaps and the factor go together
+			return nil, nil, fmt.Errorf("--framework is %s, and %s is a configuration of %s; leave --framework out, or give the layout by --layout",
+				fw, f.like, like.Framework)
 		}
 	}
 	gpus := f.gpus

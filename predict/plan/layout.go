@@ -30,8 +30,10 @@ func ParseFramework(s string) (Framework, error) {
 		return f, nil
 	case "torchtitan", "accelerate":
 		return FSDP, nil
-	case "nemo", "gpt-neox":
+	case "nemo":
 		return Megatron, nil
+	case "gpt-neox": // Megatron-DeepSpeed
+		return DeepSpeed, nil
 	}
 	return "", fmt.Errorf("unknown framework %q; known: megatron, fsdp, deepspeed", s)
 }

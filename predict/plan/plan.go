@@ -340,18 +340,10 @@ func (c *Cost) settle(q Question) {
 		tokens = float64(l.Batch)
 	}
 	c.TokensPerS = tokens / c.Step / n
-	recomputed := 0.0
-	if l.Recompute.Full {
-		recomputed = 1
-	}
 	peak, _ := peakOf(q.Machine, l.Dtype)
 	c.MFUs = map[string]float64{}
-	lora := 1.0
-	if l.Phase == "lora" {
-		lora = 2.0 / 3
-	}
 	for _, conv := range work.Conventions() {
-		f := q.Model.TrainFLOPs(l.Seq, conv, recomputed) * lora
+		f := l.flops(q.Model, conv)
 		c.MFUs[string(conv)] = f * c.TokensPerS / peak
 		if conv == c.Convention {
 			c.TFLOPS, c.MFU = f*c.TokensPerS/1e12, f*c.TokensPerS/peak
