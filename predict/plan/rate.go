@@ -40,16 +40,25 @@ func (l Layout) again(m *work.Model) (matrix, attention float64) {
 	if r.Has("mlp") {
 		matrix += 2 * dense * m.Layer(false).MLP
 	}
-	switch x := m.Layer(true); {
-	case moe > 0 && r.Has("moe"):
-		matrix += 2 * moe * (x.MLP + x.Experts*float64(m.TopK)/float64(m.Experts))
-	case moe > 0 && r.Has("shared_experts"):
-		matrix += 2 * moe * x.MLP
+	if moe > 0 {
+		matrix += 2 * moe * expertsAgain(m, r)
 	}
 	if r.Has("op") {
 		matrix = max(matrix, f.Matrix/2)
 	}
 	return matrix, attention
+}
+
+// expertsAgain is the parameters of one layer with experts that a token passes again, beside those of attention.
+func expertsAgain(m *work.Model, r work.Recompute) float64 {
+	x := m.Layer(true)
+	switch {
+	case r.Has("moe"):
+		return x.MLP + x.Experts*float64(m.TopK)/float64(m.Experts)
+	case r.Has("shared_experts"):
+		return x.MLP
+	}
+	return 0
 }
 
 // Rate is the share of their peak that GPUs compute at: what is computed again counts, and of attention what the mask leaves.
