@@ -462,8 +462,8 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 			return nil, nil, fmt.Errorf("--framework: %w", err)
 		}
 		if like != nil && fw != like.Framework { // how state is shared, what overlaps and the factor go together
-			return nil, nil, fmt.Errorf("--framework is %s, and %s is a configuration of %s; leave --framework out, or give the layout by --layout",
-				fw, f.like, like.Framework)
+			return nil, nil, fmt.Errorf("--framework is %s, and %s is a configuration of %s; "+
+				"leave --framework out, or give the layout by --layout", fw, f.like, like.Framework)
 		}
 	}
 	gpus := f.gpus
