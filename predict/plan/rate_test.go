@@ -31,7 +31,7 @@ func TestComputingAgainIsWork(t *testing.T) {
 		}
 		none, part, full := rate(work.Recompute{}), rate(work.Recompute{Modules: some}), rate(work.Recompute{Full: true})
 		if none != .5 || part < none || full < part*(1-1e-12) || full > .5*4/3 {
-			t.Fatalf("%s: the GPUs compute at %g of their peak without recompute, at %g with %v and at %g with all of it", m.Name, none, part, some, full)
+			t.Fatalf("%s: the GPUs compute at %g of their peak without recompute, at %g with %v, at %g with full", m.Name, none, part, some, full)
 		}
 	})
 }
