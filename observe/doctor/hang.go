@@ -480,9 +480,36 @@ func (w *world) describe(h *Hang, edges []edge, views map[int]*view) {
 	if h.Waiting == nil {
 		h.Waiting = []int{}
 	}
-	// The group in which the most ranks wait for culprits; a collective says more than
-	// a message.
-	best, most := "", 0
+	if best := w.mostWaits(direct); best != "" {
+		h.Group = groupName(w.groups[best])
+		first := slices.MinFunc(direct[best], func(a, b edge) int { return cmp.Compare(a.op.Seq, b.op.Seq) })
+		h.Operation = opName(first.op)
+	}
+	for _, c := range h.Culprits {
+		var who []int
+		for _, e := range edges {
+			if e.to == c && !slices.Contains(h.Culprits, e.from) {
+				who = append(who, e.from)
+			}
+		}
+		slices.Sort(who)
+		who = slices.Compact(who)
+		if h.about == nil {
+			h.about = map[int]int{}
+		}
+		h.about[len(h.Why)] = c
+		h.Why = append(h.Why, fmt.Sprintf("rank %d %s; %s %s for it", c, w.doing(h, c, views[c]), ranksText(who),
+			map[bool]string{true: "waits", false: "wait"}[len(who) == 1]))
+	}
+	if len(h.Candidates) > 0 {
+		h.Why = append(h.Why, ranksText(h.Candidates)+" left no dump: nothing is known of them")
+	}
+}
+
+// mostWaits returns the group in which the most ranks wait for culprits, by the waits of each group. A collective says
+// more than a message, and counts three times.
+func (w *world) mostWaits(direct map[string][]edge) (best string) {
+	most := 0
 	for _, k := range w.keys {
 		pairs := map[[2]int]bool{}
 		for _, e := range direct[k] {
@@ -498,47 +525,28 @@ func (w *world) describe(h *Hang, edges []edge, views map[int]*view) {
 			best, most = k, n
 		}
 	}
-	if best != "" {
-		h.Group = groupName(w.groups[best])
-		first := slices.MinFunc(direct[best], func(a, b edge) int { return cmp.Compare(a.op.Seq, b.op.Seq) })
-		h.Operation = opName(first.op)
+	return best
+}
+
+// doing says what a culprit was at, by its dump; v is nil without one.
+func (w *world) doing(h *Hang, culprit int, v *view) string {
+	switch {
+	case v == nil && w.cut[culprit] != nil:
+		return "left a dump that is cut"
+	case v == nil:
+		return "left no dump"
+	case v.first == nil:
+		return "has no unfinished operation"
 	}
-	for _, c := range h.Culprits {
-		var who []int
-		for _, e := range edges {
-			if e.to == c && !slices.Contains(h.Culprits, e.from) {
-				who = append(who, e.from)
-			}
-		}
-		slices.Sort(who)
-		who = slices.Compact(who)
-		v := views[c]
-		what := "left no dump"
-		if w.cut[c] != nil {
-			what = "left a dump that is cut"
-		}
-		switch {
-		case v != nil && v.first == nil:
-			what = "has no unfinished operation"
-		case v != nil:
-			what = "is still in " + opName(v.first) + " of group " + v.first.Group
-			if g := w.groups[w.keyOf(v.dump, v.first)]; g != nil {
-				what = "is still in " + opName(v.first) + " of group " + groupName(g)
-			}
-			if h.Class == "gpu" {
-				what += ", which its peers have finished"
-			}
-		}
-		if h.about == nil {
-			h.about = map[int]int{}
-		}
-		h.about[len(h.Why)] = c
-		h.Why = append(h.Why, fmt.Sprintf("rank %d %s; %s %s for it", c, what, ranksText(who),
-			map[bool]string{true: "waits", false: "wait"}[len(who) == 1]))
+	group := v.first.Group
+	if g := w.groups[w.keyOf(v.dump, v.first)]; g != nil {
+		group = groupName(g)
 	}
-	if len(h.Candidates) > 0 {
-		h.Why = append(h.Why, ranksText(h.Candidates)+" left no dump: nothing is known of them")
+	what := "is still in " + opName(v.first) + " of group " + group
+	if h.Class == "gpu" {
+		what += ", which its peers have finished"
 	}
+	return what
 }
 
 // Hangs gives a verdict for each job of which dumps were read.

@@ -113,54 +113,64 @@ func (w *world) selfStuck(r int, views map[int]*view) bool {
 func (w *world) edges(views map[int]*view, stuck map[int]bool, missing bool) []edge {
 	var out []edge
 	for _, r := range w.ranks() {
-		v := views[r]
 		if stuck[r] {
 			continue
 		}
-		for _, key := range w.keys {
-			st := v.coll[key]
-			g := w.groups[key]
-			if st == nil || st.oldest < 0 || len(g.Ranks) < 2 {
-				continue
-			}
-			for _, m := range g.Ranks {
-				switch {
-				case m == r:
-				case views[m] == nil:
-					if missing {
-						out = append(out, edge{from: r, to: m, op: st.op, group: key})
-					}
-				case arrived(views[m], key, st.oldest) < 0:
-					out = append(out, edge{from: r, to: m, op: st.op, group: key})
-				}
+		out = w.inCollectives(out, r, views, missing)
+		out = w.inMessages(out, r, views, missing)
+	}
+	return out
+}
+
+// inCollectives adds the members that a rank's collectives wait for: those that have not begun the oldest one.
+func (w *world) inCollectives(out []edge, r int, views map[int]*view, missing bool) []edge {
+	for _, key := range w.keys {
+		st := views[r].coll[key]
+		g := w.groups[key]
+		if st == nil || st.oldest < 0 || len(g.Ranks) < 2 {
+			continue
+		}
+		for _, m := range g.Ranks {
+			switch {
+			case m == r:
+			case views[m] == nil && !missing:
+			case views[m] == nil || arrived(views[m], key, st.oldest) < 0:
+				out = append(out, edge{from: r, to: m, op: st.op, group: key})
 			}
 		}
-		for _, pk := range slices.Sorted(maps.Keys(v.p2p)) {
-			o := v.p2p[pk][0]
-			key := w.keyOf(v.dump, o)
-			g := w.groups[key]
-			if g == nil || o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
-				continue
+	}
+	return out
+}
+
+// inMessages adds the peers of a rank's messages that are not at theirs yet. A receive whose send is nowhere is weak: it
+// may have been posted far ahead.
+func (w *world) inMessages(out []edge, r int, views map[int]*view, missing bool) []edge {
+	v := views[r]
+	for _, pk := range slices.Sorted(maps.Keys(v.p2p)) {
+		o := v.p2p[pk][0]
+		key := w.keyOf(v.dump, o)
+		g := w.groups[key]
+		if g == nil || o.From < 0 || o.To < 0 || o.From >= len(g.Ranks) || o.To >= len(g.Ranks) {
+			continue
+		}
+		recv := g.Ranks[o.To] == r
+		m := g.Ranks[o.To]
+		if recv {
+			m = g.Ranks[o.From]
+		}
+		pv := views[m]
+		if pv == nil {
+			if missing {
+				out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv})
 			}
-			recv := g.Ranks[o.To] == r
-			m := g.Ranks[o.To]
-			if recv {
-				m = g.Ranks[o.From]
-			}
-			pv := views[m]
-			if pv == nil {
-				if missing {
-					out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv})
-				}
-				continue
-			}
-			theirs := pv.p2p[pk]
-			if len(theirs) == 0 && pv.dump.Truncated && !pv.dump.Idle {
-				continue
-			}
-			if len(theirs) == 0 || pv.first.Record < theirs[0].Record {
-				out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv && len(theirs) == 0})
-			}
+			continue
+		}
+		theirs := pv.p2p[pk]
+		if len(theirs) == 0 && pv.dump.Truncated && !pv.dump.Idle {
+			continue
+		}
+		if len(theirs) == 0 || pv.first.Record < theirs[0].Record {
+			out = append(out, edge{from: r, to: m, op: o, group: key, weak: recv && len(theirs) == 0})
 		}
 	}
 	return out

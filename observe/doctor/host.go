@@ -19,38 +19,26 @@ func named(host, dev string) string {
 	return host + ":" + dev
 }
 
-func (d *diag) pciRules() {
-	kind := func(p PCI) string {
-		switch {
-		case strings.Contains(p.Class, "nfiniband"), strings.Contains(p.Class, "thernet"):
-			return "nic"
-		case (strings.Contains(p.Class, "3D") || strings.Contains(p.Class, "VGA") || strings.Contains(p.Class, "Processing accel")) &&
-			(strings.Contains(p.Name, "NVIDIA") || strings.Contains(p.Name, "AMD") || strings.Contains(p.Name, "Advanced Micro")):
-			return "gpu"
-		}
-		return ""
+// pciKind tells NICs and GPUs from other devices, for which it returns "".
+func pciKind(p PCI) string {
+	any := func(s string, parts ...string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s, part) })
 	}
-	acs := 0
+	switch {
+	case any(p.Class, "nfiniband", "thernet"):
+		return "nic"
+	case any(p.Class, "3D", "VGA", "Processing accel") && any(p.Name, "NVIDIA", "AMD", "Advanced Micro"):
+		return "gpu"
+	}
+	return ""
+}
+
+// pciRules judges links of NICs and GPUs, access control on bridges, and counts of PCIe errors.
+func (d *diag) pciRules() {
 	for _, p := range d.c.PCI {
 		s := Subject{Hosts: []string{p.Host}, Devices: []string{named(p.Host, p.Addr)}}
-		k := kind(p)
-		narrow := p.Width > 0 && p.WidthMax > 0 && p.Width < p.WidthMax
-		slow := k == "nic" && p.Speed > 0 && p.SpeedMax > 0 && p.Speed < p.SpeedMax
-		if (k != "") && (narrow || slow) {
-			f := d.find("pcie-degraded", s, p.At)
-			f.Cause = fmt.Sprintf("%s runs at %.4g GT/s x%d of %.4g GT/s x%d: seating, riser, BIOS, or a slot that has no more",
-				cmp.Or(p.Name, p.Addr), p.Speed, p.Width, p.SpeedMax, p.WidthMax)
-			if !fast(p) {
-				f.Severity = min(f.Severity, Warning)
-				if len(f.Evidence) == 1 {
-					f.Severity, f.Confidence = Info, 0.4
-				}
-			} else {
-				f.Severity, f.Confidence = Critical, byID["pcie-degraded"].Confidence
-			}
-		}
+		d.pciLink(p, s)
 		if p.Bridge && strings.Contains(p.ACS, "SrcValid+") {
-			acs++
 			d.find("acs-enabled", s, p.At)
 		}
 		if p.AER["fatal"]+p.AER["nonfatal"] > 0 {
@@ -65,13 +53,30 @@ func (d *diag) pciRules() {
 	}
 	if f := d.index["acs-enabled"]; f != nil {
 		// A root port without a switch below has no peers; virtual machines need it.
-		peers := false
-		for _, p := range d.c.PCI {
-			peers = peers || kind(p) == "gpu" || fast(p)
-		}
-		if !peers {
+		if !slices.ContainsFunc(d.c.PCI, func(p PCI) bool { return pciKind(p) == "gpu" || fast(p) }) {
 			f.Severity, f.Confidence = Info, 0.4
 		}
+	}
+}
+
+// pciLink compares what a NIC's or GPU's link runs at with what it could.
+func (d *diag) pciLink(p PCI, s Subject) {
+	kind := pciKind(p)
+	narrow := p.Width > 0 && p.WidthMax > 0 && p.Width < p.WidthMax
+	slow := kind == "nic" && p.Speed > 0 && p.SpeedMax > 0 && p.Speed < p.SpeedMax
+	if kind == "" || !narrow && !slow {
+		return
+	}
+	f := d.find("pcie-degraded", s, p.At)
+	f.Cause = fmt.Sprintf("%s runs at %.4g GT/s x%d of %.4g GT/s x%d: seating, riser, BIOS, or a slot that has no more",
+		cmp.Or(p.Name, p.Addr), p.Speed, p.Width, p.SpeedMax, p.WidthMax)
+	if fast(p) {
+		f.Severity, f.Confidence = Critical, byID["pcie-degraded"].Confidence
+		return
+	}
+	f.Severity = min(f.Severity, Warning)
+	if len(f.Evidence) == 1 {
+		f.Severity, f.Confidence = Info, 0.4
 	}
 }
 

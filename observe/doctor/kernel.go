@@ -22,6 +22,7 @@ var ofProcess = map[string]bool{"oom_kill": true, "nccl_crash": true, "hung_task
 // consequenceXids follow another error: the first decides.
 var consequenceXids = map[int]bool{45: true, 43: true, 94: true, 154: true}
 
+// kernelRules judges the kernel's lines, each with the job that it concerns.
 func (d *diag) kernelRules() {
 	firsts := map[part]Kernel{}
 	for _, k := range d.c.Kernel {
@@ -46,56 +47,68 @@ func (d *diag) kernelRules() {
 		if other || old {
 			d.apart = "host " + k.Host
 		}
-		switch k.Kind {
-		case "xid":
-			d.xid(k, s, firsts[part{k.Host, k.Device}])
-		case "sxid":
-			id := "nvswitch-event"
-			if k.Fatal {
-				id = "nvswitch-failed"
-			}
-			f := d.find(id, s, k.At)
-			f.Cause = fmt.Sprintf("SXid %d: %s", k.Code, cmp.Or(k.Text, f.Cause))
-		case "fm_error":
-			d.fabricManager(k, s)
-		case "aer":
-			if at := (part{k.Host, k.Device}); k.Fatal {
-				d.find("pcie-errors", s, k.At)
-			} else {
-				corrected[at] = append(corrected[at], k)
-			}
-		case "gpu_lost":
-			f := d.find("gpu-failed", s, k.At)
-			if f.causes == nil && f.addCause("lost", k.Text) {
-				f.Fix = "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
-			}
-		case "gpu_fault":
-			f := d.find("gpu-fault", s, k.At)
-			f.Cause, f.Fix = k.Text+": usually the program's", "find the access in the program; if other programs on this GPU fail as well, test it"
-		case "driver_mismatch":
-			f := d.find("driver-mismatch", s, k.At)
-			if k.Text != "" {
-				f.Cause += ": " + k.Text
-			}
-		case "nic_driver":
-			f := d.find("nic-driver-error", s, k.At)
-			if strings.Contains(k.Text, "-12") || strings.Contains(k.Text, "allocate") {
-				f.Cause = "the device has no memory or objects left: " + k.Text
-			}
-		case "storage":
-			d.find("storage-stalled", Subject{Hosts: s.Hosts, Devices: []string{k.Device}}, k.At)
-		case "nic_down":
-			at := part{k.Host, cmp.Or(k.F["if"], k.Device)}
+		switch at := (part{k.Host, k.Device}); {
+		case k.Kind == "xid":
+			d.xid(k, s, firsts[at])
+		case k.Kind == "aer" && !k.Fatal:
+			corrected[at] = append(corrected[at], k)
+		case k.Kind == "nic_down":
+			at.dev = cmp.Or(k.F["if"], k.Device)
 			downs[at] = append(downs[at], k)
-		case "nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task", "iommu", "panic",
-			"file_max", "mce", "gpu_diag":
-			d.kernelEvent(k, s)
+		case kernelFinds[k.Kind] != nil:
+			kernelFinds[k.Kind](d, k, s)
 		}
 	}
 	d.job, d.apart = nil, ""
 	d.pulled()
 	d.pcieNoise(corrected)
 	d.nicDowns(downs)
+}
+
+// kernelFinds are the kinds of lines that are findings on their own, without a look at others.
+var kernelFinds = map[string]func(d *diag, k Kernel, s Subject){
+	"fm_error": (*diag).fabricManager,
+	"sxid": func(d *diag, k Kernel, s Subject) {
+		id := "nvswitch-event"
+		if k.Fatal {
+			id = "nvswitch-failed"
+		}
+		f := d.find(id, s, k.At)
+		f.Cause = fmt.Sprintf("SXid %d: %s", k.Code, cmp.Or(k.Text, f.Cause))
+	},
+	"aer": func(d *diag, k Kernel, s Subject) { d.find("pcie-errors", s, k.At) },
+	"gpu_lost": func(d *diag, k Kernel, s Subject) {
+		f := d.find("gpu-failed", s, k.At)
+		if f.causes == nil && f.addCause("lost", k.Text) {
+			f.Fix = "drain the host; reset the GPU or power-cycle the host; look for an Xid before this line"
+		}
+	},
+	"gpu_fault": func(d *diag, k Kernel, s Subject) {
+		f := d.find("gpu-fault", s, k.At)
+		f.Cause, f.Fix = k.Text+": usually the program's", "find the access in the program; if other programs on this GPU fail as well, test it"
+	},
+	"driver_mismatch": func(d *diag, k Kernel, s Subject) {
+		f := d.find("driver-mismatch", s, k.At)
+		if k.Text != "" {
+			f.Cause += ": " + k.Text
+		}
+	},
+	"nic_driver": func(d *diag, k Kernel, s Subject) {
+		f := d.find("nic-driver-error", s, k.At)
+		if strings.Contains(k.Text, "-12") || strings.Contains(k.Text, "allocate") {
+			f.Cause = "the device has no memory or objects left: " + k.Text
+		}
+	},
+	"storage": func(d *diag, k Kernel, s Subject) {
+		d.find("storage-stalled", Subject{Hosts: s.Hosts, Devices: []string{k.Device}}, k.At)
+	},
+}
+
+func init() {
+	for _, kind := range []string{"nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task",
+		"iommu", "panic", "file_max", "mce", "gpu_diag"} {
+		kernelFinds[kind] = (*diag).kernelEvent
+	}
 }
 
 // fabricManager judges what the fabric manager, or systemd about it, says. Where it does not start, CUDA does not either.
@@ -305,6 +318,8 @@ func (d *diag) crash(k Kernel) string {
 	return "nccl-crash"
 }
 
+// xid judges one of the GPU driver's errors. first is the GPU's first error that does not follow from another one; its
+// Kind is empty where there is none.
 func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 	// The driver names the error that this one follows, of which there is no line.
 	if c := num(k.F["after"]); c > 0 && xids[c].Code == c && first.Kind == "" {
@@ -314,31 +329,18 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 	if !ok {
 		x = Xid{Code: k.Code, Name: "unknown", Meaning: "not in the table", Action: "ask the vendor", Severity: "warn"}
 	}
-	sev := x.Severity
-	action := x.Action
 	if k.Code == recoveryXid && recoveryNeeded.MatchString(k.Text) {
-		sev, first = "fatal", Kernel{} // the driver itself says that the GPU cannot go on
+		x.Severity, first = "fatal", Kernel{} // the driver itself says that the GPU cannot go on
 	}
 	if k.F["unit"] != "" {
-		intr, _ := strconv.ParseUint(strings.TrimPrefix(k.F["intr"], "0x"), 16, 64)
-		status, _ := strconv.ParseUint(strings.TrimPrefix(k.F["status"], "0x"), 16, 64)
-		if level, act, ok := nvlink5(k.Code, k.F["unit"], intr, status); ok {
-			action = fmt.Sprintf("%s (%s, %s)", act, k.F["unit"], level)
-			if strings.EqualFold(level, "Fatal") {
-				sev = "fatal"
-			} else if act == "ignore" {
-				sev = "info"
-			}
-		} else if strings.EqualFold(k.F["severity"], "Fatal") {
-			sev = "fatal"
-		}
+		x.Severity, x.Action = nvlinkXid(k, x)
 		if l := k.F["link"]; l != "" && l != "-1" {
 			s.Links = []string{named(k.Host, k.Device) + " NVLink " + l}
 		}
 	}
 	text := fmt.Sprintf("Xid %d (%s): %s", k.Code,
 		strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(x.Name, "ROBUST_CHANNEL_"), "_", " ")), x.Meaning)
-	id := map[string]string{"fatal": "gpu-failed", "warn": "gpu-fault"}[sev]
+	id := map[string]string{"fatal": "gpu-failed", "warn": "gpu-fault"}[x.Severity]
 	if id == "" {
 		id = "gpu-event"
 	}
@@ -356,11 +358,11 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 	if first := f.causes == nil; f.addCause(fmt.Sprintf("Xid %d", k.Code), text) {
 		switch {
 		case first:
-			f.Fix = action
-		case !f.causes["do "+action]:
-			f.Fix += "; " + action
+			f.Fix = x.Action
+		case !f.causes["do "+x.Action]:
+			f.Fix += "; " + x.Action
 		}
-		f.causes["do "+action] = true
+		f.causes["do "+x.Action] = true
 		if x.Effect != "" {
 			f.Consequences = append(f.Consequences, x.Effect)
 		}
@@ -368,7 +370,33 @@ func (d *diag) xid(k Kernel, s Subject, first Kernel) {
 	if f.Since == "" {
 		f.Since = when(k)
 	}
-	// Ranks on that GPU.
+	d.ranksOn(f, k)
+}
+
+// nvlinkXid is what an NVLink error's registers say of its severity and what to do. They know better than the table of
+// codes, which has one row for all of them.
+func nvlinkXid(k Kernel, x Xid) (severity, action string) {
+	intr, _ := strconv.ParseUint(strings.TrimPrefix(k.F["intr"], "0x"), 16, 64)
+	status, _ := strconv.ParseUint(strings.TrimPrefix(k.F["status"], "0x"), 16, 64)
+	level, act, ok := nvlink5(k.Code, k.F["unit"], intr, status)
+	if !ok {
+		if strings.EqualFold(k.F["severity"], "Fatal") {
+			return "fatal", x.Action
+		}
+		return x.Severity, x.Action
+	}
+	action = fmt.Sprintf("%s (%s, %s)", act, k.F["unit"], level)
+	switch {
+	case strings.EqualFold(level, "Fatal"):
+		return "fatal", action
+	case act == "ignore":
+		return "info", action
+	}
+	return x.Severity, action
+}
+
+// ranksOn adds the ranks on the GPU that a line is about.
+func (d *diag) ranksOn(f *Finding, k Kernel) {
 	for _, p := range d.j.order {
 		if k.Host != "" && p.host != k.Host {
 			continue

@@ -173,68 +173,72 @@ func (d *diag) weighTCP(socket []*Line) {
 
 var virtualIf = regexp.MustCompile(`^(docker|veth|virbr|cni|br-|flannel|cali|tun|tap|wg|tailscale|zt|cloudflare|CloudflareWARP|vxlan|kube|lxc|podman|utun|vmnet|weave|cilium|nodelocaldns|dummy)`)
 
+// bootstrap judges the interfaces that ranks meet over. multi says that the job has several hosts: on one, any does.
 func (d *diag) bootstrap(multi bool, v [3]int, known bool) {
-	jb := d.job
-	nets := map[string][]*Line{}
-	jb.each(func(p *proc, l *Line) {
-		name, addr := l.F["if"], ipOf(l.F["addr"])
-		a, _ := netip.ParseAddr(addr)
-		text := l.F["addr"]
-		switch {
-		case name == "lo" || strings.HasPrefix(text, "127."):
-			if !multi {
-				return
-			}
-			f := d.find("bootstrap-loopback", d.of(l), l.At)
-			comm := p != nil && p.env["NCCL_COMM_ID"] != nil
-			if !(known && atLeast(v, 2, 29, 2) && !atLeast(v, 2, 30, 0) && comm) {
-				f.Confidence = 0.8
-				f.Cause = "NCCL_SOCKET_IFNAME=lo, or the host has no other usable interface"
-				f.Fix = "NCCL_SOCKET_IFNAME=<management interface>"
-			}
-		case a.Is6() && a.IsLinkLocalUnicast():
-			if multi {
-				d.find("bootstrap-link-local", d.of(l), l.At)
-			}
-		case virtualIf.MatchString(name) || a.Is4() && (a.IsLinkLocalUnicast() || strings.HasPrefix(addr, "172.17.")):
-			if !multi {
-				return
-			}
-			s := d.of(l)
-			s.Devices = []string{l.Host + ":" + name}
-			f := d.find("bootstrap-virtual-interface", s, l.At)
-			if jb.ready() {
-				f.Severity = Info
-				if jb.uses("Socket") {
-					f.Severity = Critical
-				}
-			}
-		}
+	nets := map[string][]*Line{} // by interface and network
+	d.job.each(func(p *proc, l *Line) {
+		a, _ := netip.ParseAddr(ipOf(l.F["addr"]))
 		if a.Is4() {
 			pre, _ := a.Prefix(16)
-			nets[name+" "+pre.String()] = append(nets[name+" "+pre.String()], l)
+			net := l.F["if"] + " " + pre.String()
+			nets[net] = append(nets[net], l)
+		}
+		if multi {
+			d.unreachable(p, l, a, known && atLeast(v, 2, 29, 2) && !atLeast(v, 2, 30, 0))
 		}
 	}, "bootstrap_if")
 	if multi && len(nets) > 1 {
-		common := commonest(nets)
-		// Names may differ by slot; networks that differ by interface name are the sign.
-		for _, k := range slices.Sorted(maps.Keys(nets)) {
-			if k == common {
-				continue
+		d.subnetsDiffer(nets)
+	}
+}
+
+// unreachable judges an interface that other hosts cannot reach. misled says that this version of NCCL chooses the
+// loopback by itself where NCCL_COMM_ID is set: the catalogue's cause is then the right one.
+func (d *diag) unreachable(p *proc, l *Line, a netip.Addr, misled bool) {
+	name := l.F["if"]
+	switch {
+	case name == "lo" || strings.HasPrefix(l.F["addr"], "127."):
+		f := d.find("bootstrap-loopback", d.of(l), l.At)
+		if !(misled && p != nil && p.env["NCCL_COMM_ID"] != nil) {
+			f.Confidence = 0.8
+			f.Cause = "NCCL_SOCKET_IFNAME=lo, or the host has no other usable interface"
+			f.Fix = "NCCL_SOCKET_IFNAME=<management interface>"
+		}
+	case a.Is6() && a.IsLinkLocalUnicast():
+		d.find("bootstrap-link-local", d.of(l), l.At)
+	case virtualIf.MatchString(name) || a.Is4() && (a.IsLinkLocalUnicast() || strings.HasPrefix(ipOf(l.F["addr"]), "172.17.")):
+		s := d.of(l)
+		s.Devices = []string{l.Host + ":" + name}
+		f := d.find("bootstrap-virtual-interface", s, l.At)
+		if d.job.ready() {
+			f.Severity = Info
+			if d.job.uses("Socket") {
+				f.Severity = Critical
 			}
-			ifA, netA, _ := strings.Cut(common, " ")
-			ifB, netB, _ := strings.Cut(k, " ")
-			if netA == netB || virtualIf.MatchString(ifB) || virtualIf.MatchString(ifA) && len(nets[k]) >= len(nets[common]) {
-				continue
-			}
-			for _, l := range nets[k] {
-				s := d.of(l)
-				s.Devices = []string{l.Host + ":" + ifB}
-				f := d.find("bootstrap-subnets-differ", s, l.At, nets[common][0].At)
-				if jb.ready() {
-					f.Severity = Info // it worked
-					f.Confidence = 0.5
-				}
+		}
+	}
+}
+
+// subnetsDiffer finds hosts that meet over another network than most.
+func (d *diag) subnetsDiffer(nets map[string][]*Line) {
+	common := commonest(nets)
+	// Names may differ by slot; networks that differ by interface name are the sign.
+	for _, k := range slices.Sorted(maps.Keys(nets)) {
+		if k == common {
+			continue
+		}
+		ifA, netA, _ := strings.Cut(common, " ")
+		ifB, netB, _ := strings.Cut(k, " ")
+		if netA == netB || virtualIf.MatchString(ifB) || virtualIf.MatchString(ifA) && len(nets[k]) >= len(nets[common]) {
+			continue
+		}
+		for _, l := range nets[k] {
+			s := d.of(l)
+			s.Devices = []string{l.Host + ":" + ifB}
+			f := d.find("bootstrap-subnets-differ", s, l.At, nets[common][0].At)
+			if d.job.ready() {
+				f.Severity = Info // it worked
+				f.Confidence = 0.5
 			}
 		}
 	}

@@ -426,11 +426,7 @@ func (d *diag) drops() {
 	}
 	seqs := map[who][]int64{}
 	files := map[who]Evidence{}
-	type kind struct {
-		comm, op string
-		bytes    int64
-	}
-	bus := map[kind][]Perf{}
+	bus := map[perfKind][]Perf{}
 	lost := int64(0)
 	for _, p := range d.c.Perf {
 		lost += p.Drops
@@ -440,7 +436,7 @@ func (d *diag) drops() {
 			files[w] = p.At
 		}
 		if p.Bytes >= 1<<20 && p.Bus > 0 && p.Peer < 0 {
-			k := kind{p.Comm, p.Op, p.Bytes}
+			k := perfKind{p.Comm, p.Op, p.Bytes}
 			bus[k] = append(bus[k], p)
 		}
 	}
@@ -464,38 +460,42 @@ func (d *diag) drops() {
 			f.Severity = Warning
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(bus), func(a, b kind) int {
+	for _, k := range slices.SortedFunc(maps.Keys(bus), func(a, b perfKind) int {
 		return cmp.Or(natural(a.comm, b.comm), cmp.Compare(a.op, b.op), cmp.Compare(a.bytes, b.bytes))
 	}) {
-		l := bus[k]
-		slices.SortStableFunc(l, func(a, b Perf) int { return cmp.Compare(a.Seq, b.Seq) })
-		if len(l) < 40 || l[0].Seq < 0 {
-			continue
+		d.slowedDown(k, bus[k])
+	}
+}
+
+// perfKind are operations whose bandwidths can be compared.
+type perfKind struct {
+	comm, op string
+	bytes    int64
+}
+
+// slowedDown looks for bandwidth that fell and stayed low: the medians of the last three twelfths of the operations are
+// all under 80% of the median of the first three quarters. Fewer than 40 operations tell nothing.
+func (d *diag) slowedDown(k perfKind, l []Perf) {
+	slices.SortStableFunc(l, func(a, b Perf) int { return cmp.Compare(a.Seq, b.Seq) })
+	if len(l) < 40 || l[0].Seq < 0 {
+		return
+	}
+	var all []float64
+	for _, p := range l {
+		all = append(all, p.Bus)
+	}
+	m := median(all[:len(all)*3/4])
+	w := len(all) / 12
+	for i := range 3 {
+		if median(all[len(all)-(i+1)*w:len(all)-i*w]) >= 0.8*m {
+			return
 		}
-		var all []float64
-		for _, p := range l {
-			all = append(all, p.Bus)
-		}
-		m := median(all[:len(all)*3/4])
-		w := len(all) / 12
-		if w < 3 {
-			continue
-		}
-		bad := 0
-		for i := range 3 {
-			if median(all[len(all)-(i+1)*w:len(all)-i*w]) < 0.8*m {
-				bad++
-			}
-		}
-		if bad == 3 {
-			last := l[len(l)-1]
-			e := last.At
-			now := median(all[len(all)-3*w:])
-			e.Text = fmt.Sprintf("%s of %d bytes: %.1f GB/s, it was %.1f", k.op, k.bytes, now, m)
-			f := d.find("bandwidth-dropped", Subject{}, e)
-			if now < 0.5*m {
-				f.Severity = Critical
-			}
-		}
+	}
+	e := l[len(l)-1].At
+	now := median(all[len(all)-3*w:])
+	e.Text = fmt.Sprintf("%s of %d bytes: %.1f GB/s, it was %.1f", k.op, k.bytes, now, m)
+	f := d.find("bandwidth-dropped", Subject{}, e)
+	if now < 0.5*m {
+		f.Severity = Critical
 	}
 }

@@ -288,18 +288,19 @@ func sameRole(all []Port, p Port) bool {
 	return n > 1
 }
 
+// counters judges the counts of one port, of which list has the readings in the order of time. all are the ports of the
+// case: the same count on other ports tells an old fabric from a bad cable.
 func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 	p := list[len(list)-1]
 	s := Subject{Devices: []string{name}}
 	if !p.Switch && p.Host != "" {
 		s.Hosts = []string{p.Host}
 	}
-	ev := func(c string, v uint64) Evidence {
+	ev := func(c string) Evidence {
 		e := p.At
-		e.Text = fmt.Sprintf("%s %s = %d", name, c, v)
+		e.Text = fmt.Sprintf("%s %s = %d", name, c, p.Counters[c])
 		return e
 	}
-	// The same counter on other ports of the kind: an old fabric has counts everywhere.
 	others := func(counter string) (v []float64) {
 		for n, l := range all {
 			if n != name && l[0].Switch == p.Switch {
@@ -316,23 +317,37 @@ func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 		if v < x.limit {
 			// A few since nobody knows when: worth a second reading where zero is normal.
 			if v > 0 && slices.Contains(zeroIsNormal, x.name) && d.has("port-errors") == nil {
-				d.find("port-errors-few", s, ev(x.name, v))
+				d.find("port-errors-few", s, ev(x.name))
 			}
 			continue
 		}
 		if o := others(x.name); len(o) >= 3 && float64(v) < 10*median(o) || seldom(p, x.name) {
 			continue
 		}
-		f := d.find("port-errors", s, ev(x.name, v))
+		f := d.find("port-errors", s, ev(x.name))
 		if x.name == "port_rcv_remote_physical_errors" && len(f.Evidence) == 1 {
 			f.Fix = "look one hop up: bad packets were marked there"
 		}
 	}
-	if v := p.Counters["rp_cnp_ignored"]; v > 0 {
-		d.find("cnp-ignored", s, ev("rp_cnp_ignored", v))
+	d.rdmaCounters(p, s, ev)
+	if v := float64(p.Counters["port_xmit_wait"]); v > 1e6 {
+		if o := others("port_xmit_wait"); len(o) >= 3 {
+			slices.Sort(o)
+			high := o[len(o)*3/4]
+			if v > 10*math.Max(high, 1e5) {
+				d.find("port-congested", s, ev("port_xmit_wait"))
+			}
+		}
+	}
+}
+
+// rdmaCounters judges what RDMA had to repeat. Retries count against the packets received: above one in ten thousand.
+func (d *diag) rdmaCounters(p Port, s Subject, ev func(string) Evidence) {
+	if p.Counters["rp_cnp_ignored"] > 0 {
+		d.find("cnp-ignored", s, ev("rp_cnp_ignored"))
 	}
 	if v := p.Counters["req_transport_retries_exceeded"]; v > 0 {
-		f := d.find("rdma-retries-exceeded", s, ev("req_transport_retries_exceeded", v))
+		f := d.find("rdma-retries-exceeded", s, ev("req_transport_retries_exceeded"))
 		if v < 10 {
 			f.Severity = Info
 		}
@@ -340,17 +355,7 @@ func (d *diag) counters(name string, list []Port, all map[string][]Port) {
 	rx := float64(p.Counters["port_rcv_packets"])
 	for _, c := range []string{"out_of_sequence", "packet_seq_err", "duplicate_request", "local_ack_timeout_err"} {
 		if v := p.Counters[c]; v > 100 && rx > 0 && float64(v) > 1e-4*rx {
-			d.find("rdma-retries", s, ev(c, v))
-		}
-	}
-	// Waiting for credits, against ports of the kind.
-	if v := float64(p.Counters["port_xmit_wait"]); v > 1e6 {
-		if o := others("port_xmit_wait"); len(o) >= 3 {
-			slices.Sort(o)
-			high := o[len(o)*3/4]
-			if v > 10*math.Max(high, 1e5) {
-				d.find("port-congested", s, ev("port_xmit_wait", p.Counters["port_xmit_wait"]))
-			}
+			d.find("rdma-retries", s, ev(c))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,49 +267,28 @@ func follows(msg string) bool {
 // exceptions judges what programs raised, and errors of CUDA that PyTorch reports.
 func (d *diag) exceptions() {
 	jb := d.job
-	raised := map[int]*Line{}
-	var handled []*Line
-	jb.each(func(_ *proc, l *Line) {
-		if follows(l.F["type"] + ": " + l.F["msg"]) {
-			d.consequence("exceptions that repeat it", l)
-			return
-		}
-		if l.F["went_on"] != "" {
-			handled = append(handled, l)
-			return
-		}
-		f := d.find("program-error", d.of(l), l.At)
-		if len(f.Evidence) == 1 {
-			f.Cause = strings.TrimSuffix(l.F["type"]+": "+l.F["msg"], ": ")
-			if len(f.Cause) > 200 {
-				f.Cause = f.Cause[:200] + "..."
-			}
-		}
+	raised := map[int]*Line{} // the first line of each rank
+	first := func(l *Line) {
 		if raised[l.Rank] == nil {
 			raised[l.Rank] = l
+		}
+	}
+	var handled []*Line
+	jb.each(func(_ *proc, l *Line) {
+		switch {
+		case follows(l.F["type"] + ": " + l.F["msg"]):
+			d.consequence("exceptions that repeat it", l)
+		case l.F["went_on"] != "":
+			handled = append(handled, l)
+		default:
+			d.programError(l)
+			first(l)
 		}
 	}, "exception")
 	d.caught(handled)
 	jb.each(func(_ *proc, l *Line) {
-		switch msg := l.F["msg"]; {
-		case strings.Contains(msg, "out of memory"):
-			d.find("cuda-out-of-memory", d.of(l), l.At)
-		case strings.Contains(msg, "system not yet initialized"):
-			d.find("fabric-manager-down", d.of(l), l.At)
-		case strings.Contains(msg, "driver combination"): // 803
-			d.find("driver-mismatch", d.of(l), l.At)
-		case strings.Contains(msg, "ECC error"):
-			f := d.find("gpu-failed", d.of(l), l.At)
-			f.Cause = "an uncorrectable error of the GPU's memory"
-			f.Fix = "drain the host; reset the GPU; nvidia-smi -q: row remapping"
-		default:
-			f := d.find("cuda-error", d.of(l), l.At)
-			f.Cause = msg + ": " + map[bool]string{true: "a kernel of the program, or the GPU",
-				false: "the program, the driver or the GPU"}[strings.Contains(msg, "illegal") || strings.Contains(msg, "launch") || strings.Contains(msg, "assert") || strings.Contains(msg, "misaligned")]
-		}
-		if raised[l.Rank] == nil {
-			raised[l.Rank] = l
-		}
+		d.cudaError(l)
+		first(l)
 	}, "cuda_error")
 	jb.each(func(_ *proc, l *Line) {
 		s := d.of(l)
@@ -324,19 +304,54 @@ func (d *diag) exceptions() {
 			f.Cause, f.Fix = cause, fix
 		}
 	}, "cuda_oom")
-	jb.each(func(_ *proc, l *Line) {
-		if raised[l.Rank] == nil {
-			raised[l.Rank] = l
-		}
-	}, "cuda_oom", "gpu_access", "disk_full", "loader_shm")
+	jb.each(func(_ *proc, l *Line) { first(l) }, "cuda_oom", "gpu_access", "disk_full", "loader_shm")
 	delete(raised, -1)
-	// Others timed out: they wait for the ranks that are gone.
-	if len(raised) == 0 || d.hung() || len(d.c.Dumps) > 0 {
+	if len(raised) > 0 && !d.hung() && len(d.c.Dumps) == 0 {
+		d.waitForFailed(raised)
+	}
+}
+
+func (d *diag) programError(l *Line) {
+	f := d.find("program-error", d.of(l), l.At)
+	if len(f.Evidence) > 1 {
 		return
 	}
+	f.Cause = strings.TrimSuffix(l.F["type"]+": "+l.F["msg"], ": ")
+	if len(f.Cause) > 200 {
+		f.Cause = f.Cause[:200] + "..."
+	}
+}
+
+// cudaError judges what CUDA said through PyTorch.
+func (d *diag) cudaError(l *Line) {
+	switch msg := l.F["msg"]; {
+	case strings.Contains(msg, "out of memory"):
+		d.find("cuda-out-of-memory", d.of(l), l.At)
+	case strings.Contains(msg, "system not yet initialized"):
+		d.find("fabric-manager-down", d.of(l), l.At)
+	case strings.Contains(msg, "driver combination"): // 803
+		d.find("driver-mismatch", d.of(l), l.At)
+	case strings.Contains(msg, "ECC error"):
+		f := d.find("gpu-failed", d.of(l), l.At)
+		f.Cause = "an uncorrectable error of the GPU's memory"
+		f.Fix = "drain the host; reset the GPU; nvidia-smi -q: row remapping"
+	default:
+		who := "the program, the driver or the GPU"
+		if kernelFault.MatchString(msg) {
+			who = "a kernel of the program, or the GPU"
+		}
+		d.find("cuda-error", d.of(l), l.At).Cause = msg + ": " + who
+	}
+}
+
+// kernelFault are words by which CUDA tells of what a kernel did.
+var kernelFault = regexp.MustCompile(`illegal|launch|assert|misaligned`)
+
+// waitForFailed is a hang without dumps: ranks timed out, because they wait for those that raised an error.
+func (d *diag) waitForFailed(raised map[int]*Line) {
 	waiting := map[int]bool{}
 	var op *Line
-	jb.each(func(_ *proc, l *Line) {
+	d.job.each(func(_ *proc, l *Line) {
 		if raised[l.Rank] == nil {
 			waiting[l.Rank] = true
 			op = cmp.Or(op, l)

@@ -190,10 +190,33 @@ func (d *Dump) ownerOf(e *Op, in []int) []int {
 	return in
 }
 
+// newWorld puts the dumps of one job together: which rank each is of, and which groups there are.
 func newWorld(list []*Dump) *world {
 	w := &world{dumps: map[int]*Dump{}, groups: map[string]*Group{}, cut: map[int]*Dump{}, guess: map[int][]int{}}
-	// Ranks that are certain first, then those that the file's name says, then
-	// what is left over.
+	w.assign(list)
+	w.complete()
+	for _, r := range w.ranks() {
+		for i := range w.dumps[r].Groups {
+			w.enter(&w.dumps[r].Groups[i])
+		}
+		w.size = max(w.size, r+1)
+	}
+	slices.SortFunc(w.keys, natural)
+	// A dump that was cut before its operations says nothing of them, unless its
+	// status does.
+	for _, r := range w.ranks() {
+		d := w.dumps[r]
+		if d.Truncated && !d.Idle && !slices.ContainsFunc(d.Entries, func(o Op) bool { return !o.Done }) {
+			delete(w.dumps, r)
+			w.cut[r] = d
+		}
+	}
+	return w
+}
+
+// assign finds the rank of each dump: those that are certain first, then those that the
+// file's name says, then what is left over, of which guess has the choice.
+func (w *world) assign(list []*Dump) {
 	var open []*Dump
 	for _, d := range list {
 		if c := possible(d); len(c) == 1 && w.dumps[c[0]] == nil {
@@ -222,7 +245,11 @@ func newWorld(list []*Dump) *world {
 			}
 		}
 	}
-	// A dump that was cut before its groups has those of the others.
+}
+
+// complete finds members for groups without any. A dump that was cut before its groups
+// has those of the others. weft's records list no members: those that left one count.
+func (w *world) complete() {
 	for _, r := range w.ranks() {
 		for i := range w.dumps[r].Groups {
 			if g := &w.dumps[r].Groups[i]; len(g.Ranks) == 0 {
@@ -232,43 +259,36 @@ func newWorld(list []*Dump) *world {
 	}
 	for _, r := range w.ranks() {
 		for i := range w.dumps[r].Groups {
-			if g := &w.dumps[r].Groups[i]; len(g.Ranks) == 0 { // weft's records do not list members: those that left one
-				for _, m := range w.ranks() {
-					if slices.ContainsFunc(w.dumps[m].Groups, func(o Group) bool { return o.Name == g.Name }) {
-						g.Ranks = append(g.Ranks, m)
-					}
-				}
+			if g := &w.dumps[r].Groups[i]; len(g.Ranks) == 0 {
+				g.Ranks = w.named(g.Name)
 			}
 		}
 	}
-	for _, r := range w.ranks() {
-		for i := range w.dumps[r].Groups {
-			g := &w.dumps[r].Groups[i]
-			g.key = groupKey(g.Name, g.Ranks)
-			if len(g.Ranks) == 0 {
-				continue
-			}
-			if w.groups[g.key] == nil {
-				w.groups[g.key] = g
-				w.keys = append(w.keys, g.key)
-			}
-			for _, m := range g.Ranks {
-				w.size = max(w.size, m+1)
-			}
-		}
-		w.size = max(w.size, r+1)
-	}
-	slices.SortFunc(w.keys, natural)
-	// A dump that was cut before its operations says nothing of them, unless its
-	// status does.
-	for _, r := range w.ranks() {
-		d := w.dumps[r]
-		if d.Truncated && !d.Idle && !slices.ContainsFunc(d.Entries, func(o Op) bool { return !o.Done }) {
-			delete(w.dumps, r)
-			w.cut[r] = d
+}
+
+// named lists the ranks whose dumps have a group of that name.
+func (w *world) named(group string) (ranks []int) {
+	for _, m := range w.ranks() {
+		if slices.ContainsFunc(w.dumps[m].Groups, func(o Group) bool { return o.Name == group }) {
+			ranks = append(ranks, m)
 		}
 	}
-	return w
+	return ranks
+}
+
+// enter adds a group, which the first dump that has it describes.
+func (w *world) enter(g *Group) {
+	g.key = groupKey(g.Name, g.Ranks)
+	if len(g.Ranks) == 0 {
+		return
+	}
+	if w.groups[g.key] == nil {
+		w.groups[g.key] = g
+		w.keys = append(w.keys, g.key)
+	}
+	for _, m := range g.Ranks {
+		w.size = max(w.size, m+1)
+	}
 }
 
 // members are those of a rank's group by the dumps of others.

@@ -77,9 +77,18 @@ func SampleGPUs() []Sample {
 	return out
 }
 
+// value calls a query of the library, and returns -1 where this driver has no such query or the device does not answer.
+func value[T uint32 | uint64](known bool, query func(*T) int32) int64 {
+	var v T
+	if !known || query(&v) != nvmlSuccess {
+		return -1
+	}
+	return int64(v)
+}
+
+// sample asks for one GPU. What is not known stays -1.
 func (s *sampler) sample(i int, dev unsafe.Pointer) Sample {
-	g := Sample{Index: i, Util: -1, Power: -1, Limit: -1, Temp: -1, Clock: -1, MemUsed: -1, MemTotal: -1, Throttle: -1, Replays: -1, ECC: -1,
-		NVLinks: -1}
+	g := Sample{Index: i, Util: -1, MemUsed: -1, MemTotal: -1}
 	var at nvmlPCI
 	if s.pciInfo != nil && s.pciInfo(dev, &at) == nvmlSuccess {
 		g.Bus = at.addr()
@@ -101,39 +110,35 @@ func (s *sampler) sample(i int, dev unsafe.Pointer) Sample {
 	if s.memory != nil && s.memory(dev, &mem) == nvmlSuccess {
 		g.MemTotal, g.MemUsed = float64(mem[0]), float64(mem[2])
 	}
-	var v uint32
-	if s.power != nil && s.power(dev, &v) == nvmlSuccess {
-		g.Power = float64(v) / 1000
+	watts := func(milli int64) float64 {
+		if milli < 0 {
+			return -1
+		}
+		return float64(milli) / 1000
 	}
-	if s.limit != nil && s.limit(dev, &v) == nvmlSuccess {
-		g.Limit = float64(v) / 1000
-	}
-	if s.temp != nil && s.temp(dev, 0, &v) == nvmlSuccess {
-		g.Temp = float64(v)
-	}
-	if s.clock != nil && s.clock(dev, 1, &v) == nvmlSuccess { // 1 is the SM clock
-		g.Clock = float64(v)
-	}
-	var w uint64
-	if s.throttle != nil && s.throttle(dev, &w) == nvmlSuccess {
-		g.Throttle = int64(w)
-	}
-	if s.replays != nil && s.replays(dev, &v) == nvmlSuccess {
-		g.Replays = int64(v)
-	}
-	if s.ecc != nil && s.ecc(dev, 1, 0, &w) == nvmlSuccess { // uncorrected, since the driver was loaded
-		g.ECC = int64(w)
-	}
+	g.Power = watts(value(s.power != nil, func(v *uint32) int32 { return s.power(dev, v) }))
+	g.Limit = watts(value(s.limit != nil, func(v *uint32) int32 { return s.limit(dev, v) }))
+	g.Temp = float64(value(s.temp != nil, func(v *uint32) int32 { return s.temp(dev, 0, v) }))
+	g.Clock = float64(value(s.clock != nil, func(v *uint32) int32 { return s.clock(dev, 1, v) })) // 1 is the SM clock
+	g.Throttle = value(s.throttle != nil, func(v *uint64) int32 { return s.throttle(dev, v) })
+	g.Replays = value(s.replays != nil, func(v *uint32) int32 { return s.replays(dev, v) })
+	g.ECC = value(s.ecc != nil, func(v *uint64) int32 { return s.ecc(dev, 1, 0, v) }) // uncorrected, since the driver was loaded
+	g.NVLinks = s.links(dev)
+	return g
+}
+
+// links counts the NVLinks that are up; -1 where the device has none.
+func (s *sampler) links(dev unsafe.Pointer) int64 {
+	up := int64(-1)
 	for link := range uint32(nvmlMaxLinks) {
+		var v uint32
 		if s.link == nil || s.link(dev, link, &v) != nvmlSuccess {
 			break
 		}
-		if g.NVLinks < 0 {
-			g.NVLinks = 0
-		}
+		up = max(up, 0)
 		if v == nvmlEnabled {
-			g.NVLinks++
+			up++
 		}
 	}
-	return g
+	return up
 }

@@ -197,7 +197,7 @@ func (r *Report) Check() error {
 		return fmt.Errorf("the report names no host")
 	case len(r.Host) > 253 || strings.ContainsAny(r.Host, " \n\t/\x00"):
 		return fmt.Errorf("%q is not a host name", r.Host)
-	case math.IsNaN(r.At) || math.IsInf(r.At, 0) || r.Every < 0 || r.Every > 86400 || math.IsNaN(r.Every):
+	case !finite(r.At) || !(r.Every >= 0 && r.Every <= 86400):
 		return fmt.Errorf("the time of the report of %s is no time", r.Host)
 	case len(r.Launches) > 1<<17:
 		return fmt.Errorf("%d lines of launchers on host %s; at most %d are taken", len(r.Launches), r.Host, 1<<17)
@@ -213,18 +213,24 @@ func (r *Report) Check() error {
 		}
 	}
 	for i := range r.Launches {
-		if l := &r.Launches[i]; l.Rank < 0 && l.Event != "over" || l.Rank >= ranksKept || l.Size < 0 || l.Size > ranksKept || math.IsNaN(l.At) ||
-			math.IsInf(l.At, 0) {
+		if l := &r.Launches[i]; l.Rank < 0 && l.Event != "over" || !ranked(max(l.Rank, 0), l.Size) || !finite(l.At) {
 			return fmt.Errorf("a launcher on host %s tells of rank %d of %d; ranks are below %d", r.Host, l.Rank, l.Size, ranksKept)
 		}
 	}
 	for i := range r.Ranks {
-		if x := &r.Ranks[i]; x.Rank < 0 || x.Rank >= ranksKept || x.Size < 0 || x.Size > ranksKept {
+		if x := &r.Ranks[i]; !ranked(x.Rank, x.Size) {
 			return fmt.Errorf("rank %d of %d on host %s; ranks are below %d", x.Rank, x.Size, r.Host, ranksKept)
 		}
 	}
 	return nil
 }
+
+// ranked says whether a rank and a number of ranks are small enough to be kept; 0 ranks are an unknown number.
+func ranked(rank, size int) bool {
+	return rank >= 0 && rank < ranksKept && size >= 0 && size <= ranksKept
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // Observe takes a report that arrived now. ErrSchema asks for names; nothing was taken
 // then.

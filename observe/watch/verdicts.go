@@ -273,8 +273,7 @@ func (m *Machine) sustained(now float64, raise raiser) {
 // are not known.
 func (m *Machine) roles(now float64) {
 	m.stand = m.stand[:0]
-	role := map[string][]*port{}
-	of := map[*port]string{}
+	role := map[string][]peer{}
 	jobs := map[string]string{} // which job a host runs
 	for _, n := range slices.Sorted(maps.Keys(m.jobs)) {
 		for _, r := range m.jobs[n].ranks {
@@ -293,71 +292,71 @@ func (m *Machine) roles(now float64) {
 			if p.place.Rail >= 0 {
 				k = fmt.Sprintf("rail %d", p.place.Rail)
 			}
-			role[k] = append(role[k], p)
-			of[p] = name
-		}
-	}
-	add := func(kind, key string, p *port, sev doctor.Severity, sure float64, verdict, text string) {
-		name := of[p]
-		key = kind + "/" + key
-		if m.held(key, true) {
-			m.stand = append(m.stand,
-				standing{key, Incident{Kind: kind, Severity: sev, Confidence: sure,
-					Subject: doctor.Subject{Hosts: []string{name}, Devices: []string{name + ":" + p.Device}}, Verdict: verdict,
-					Evidence: []Evidence{{now, text}}}})
+			role[k] = append(role[k], peer{p, name, jobs[name]})
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(role)) {
-		list := role[k]
-		if len(list) < 3 {
-			continue
-		}
-		var rate, wait []float64
-		tx := map[string][]float64{}
-		for _, p := range list {
-			rate, wait = append(rate, p.Gbps), append(wait, p.waitRate)
-			if j := jobs[of[p]]; j != "" {
-				tx[j] = append(tx[j], p.txRate)
-			}
-		}
-		midRate, midWait := median(rate), median(wait)
-		midTx := map[string]float64{}
-		for j, l := range tx {
-			if len(l) >= 3 {
-				midTx[j] = median(l)
-			}
-		}
-		for _, p := range list {
-			name := of[p]
-			job := jobs[name]
-			idle := midTx[job] > 0.02*p.Gbps/8*1e9 && p.txRate < 0.5*midTx[job]
-			if !(p.Gbps > 0 && p.Gbps < 0.99*midRate) && !idle && !(p.waitRate > 10*midWait && p.waitRate > 1e6) && len(m.seen) == 0 {
-				continue
-			}
-			key := name + "/" + p.Device + "/" + p.Port.Port
-			if p.Gbps > 0 && p.Gbps < 0.99*midRate {
-				add("port-slow", key, p, doctor.Critical, 0.95,
-					fmt.Sprintf("%s %s runs at %g Gb/s, ports of %s at %g Gb/s", name, p.Device, p.Gbps, k, midRate),
-					fmt.Sprintf("%d ports of %s compared", len(list), k))
-			} else {
-				delete(m.seen, "port-slow/"+key)
-			}
-			if idle {
-				add("port-idle", key, p, doctor.Warning, 0.7,
-					fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", name, p.Device, p.txRate/1e9, job, k, midTx[job]/1e9),
-					fmt.Sprintf("%d ports of %s compared", len(tx[job]), k))
-			} else {
-				delete(m.seen, "port-idle/"+key)
-			}
-			if p.waitRate > 10*midWait && p.waitRate > 1e6 && p.txRate > 0 {
-				add("port-congested", key, p, doctor.Warning, 0.6,
-					fmt.Sprintf("%s %s waits for credits ten times as long as ports of %s", name, p.Device, k),
-					fmt.Sprintf("port_xmit_wait grows by %.3g a second, the median is %.3g", p.waitRate, midWait))
-			} else {
-				delete(m.seen, "port-congested/"+key)
-			}
+		if len(role[k]) >= 3 {
+			m.role(now, k, role[k])
 		}
 	}
+}
+
+// peer is a port among those of its role, with its host and the job that runs there, "" if none does.
+type peer struct {
+	*port
+	host, job string
+}
+
+// role judges the ports of one role by their medians: of rates and waits among all, of traffic among those of a job. A
+// median of fewer than three says nothing.
+func (m *Machine) role(now float64, k string, list []peer) {
+	var rate, wait []float64
+	tx := map[string][]float64{}
+	for _, p := range list {
+		rate, wait = append(rate, p.Gbps), append(wait, p.waitRate)
+		if p.job != "" {
+			tx[p.job] = append(tx[p.job], p.txRate)
+		}
+	}
+	midRate, midWait := median(rate), median(wait)
+	midTx := map[string]float64{}
+	for j, l := range tx {
+		if len(l) >= 3 {
+			midTx[j] = median(l)
+		}
+	}
+	for _, p := range list {
+		slow := p.Gbps > 0 && p.Gbps < 0.99*midRate
+		idle := midTx[p.job] > 0.02*p.Gbps/8*1e9 && p.txRate < 0.5*midTx[p.job]
+		waits := p.waitRate > 10*midWait && p.waitRate > 1e6
+		if !slow && !idle && !waits && len(m.seen) == 0 {
+			continue
+		}
+		key := p.host + "/" + p.Device + "/" + p.Port.Port
+		if m.held("port-slow/"+key, slow) {
+			m.stands("port-slow", key, p, Incident{Severity: doctor.Critical, Confidence: 0.95,
+				Verdict:  fmt.Sprintf("%s %s runs at %g Gb/s, ports of %s at %g Gb/s", p.host, p.Device, p.Gbps, k, midRate),
+				Evidence: []Evidence{{now, fmt.Sprintf("%d ports of %s compared", len(list), k)}}})
+		}
+		if m.held("port-idle/"+key, idle) {
+			m.stands("port-idle", key, p, Incident{Severity: doctor.Warning, Confidence: 0.7,
+				Verdict: fmt.Sprintf("%s %s sends %.3g GB/s for %s, ports of %s send %.3g GB/s", p.host, p.Device, p.txRate/1e9, p.job, k,
+					midTx[p.job]/1e9),
+				Evidence: []Evidence{{now, fmt.Sprintf("%d ports of %s compared", len(tx[p.job]), k)}}})
+		}
+		if m.held("port-congested/"+key, waits && p.txRate > 0) {
+			m.stands("port-congested", key, p, Incident{Severity: doctor.Warning, Confidence: 0.6,
+				Verdict:  fmt.Sprintf("%s %s waits for credits ten times as long as ports of %s", p.host, p.Device, k),
+				Evidence: []Evidence{{now, fmt.Sprintf("port_xmit_wait grows by %.3g a second, the median is %.3g", p.waitRate, midWait)}}})
+		}
+	}
+}
+
+// stands keeps an incident of a port until roles looks again.
+func (m *Machine) stands(kind, key string, p peer, i Incident) {
+	i.Kind, i.Subject = kind, doctor.Subject{Hosts: []string{p.host}, Devices: []string{p.host + ":" + p.Device}}
+	m.stand = append(m.stand, standing{kind + "/" + key, i})
 }
 
 // timing is what operations of one kind and size took, in windows of ten seconds.

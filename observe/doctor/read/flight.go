@@ -40,6 +40,7 @@ func isFlight(d *pdict) bool {
 	return false
 }
 
+// flight turns PyTorch's flight record into a dump. A rank of -1 is not stated, neither in the record nor in the file's name.
 func flight(name string, d *pdict) doctor.Dump {
 	out := doctor.Dump{File: name, Rank: -1, NameRank: -1, Version: d.text("version"), NCCL: d.text("nccl_version")}
 	if out.NCCL == "" {
@@ -69,48 +70,57 @@ func flight(name string, d *pdict) doctor.Dump {
 			}
 		}
 	}
-	config := d.dict("pg_config")
 	status := d.dict("pg_status")
-	if config != nil {
-		for _, key := range slices.Sorted(maps.Keys(config.m)) {
-			g, _ := config.m[key].(*pdict)
-			if g == nil {
-				continue
-			}
-			group := doctor.Group{ID: -1, Name: g.text("name"), Desc: g.text("desc"), Ranks: ranks(g.get("ranks")), LastEnqueued: -1,
-				LastCompleted: -1}
-			if group.Name == "" {
-				group.Name = key
-			}
-			if id, ok := ids[group.Name]; ok {
-				group.ID = id
-			}
-			if st := status.dict(strconv.Itoa(group.ID)); group.ID >= 0 && st != nil {
-				group.HasStatus = true
-				group.LastEnqueued = st.int("last_enqueued_collective", -1)
-				group.LastCompleted = st.int("last_completed_collective", -1)
-			}
-			out.Groups = append(out.Groups, group)
-		}
-	}
-	if config == nil { // old dumps: the members of a group are those that have operations of it
+	if config := d.dict("pg_config"); config != nil {
+		out.Groups = flightGroups(config, status, ids)
+	} else { // old dumps: the members of a group are those that have operations of it
 		for _, o := range out.Entries {
 			if !slices.ContainsFunc(out.Groups, func(g doctor.Group) bool { return g.Name == o.Group }) {
 				out.Groups = append(out.Groups, doctor.Group{ID: o.GroupID, Name: o.Group, Desc: o.Desc, LastEnqueued: -1, LastCompleted: -1})
 			}
 		}
 	}
-	if status != nil && len(status.m) > 0 {
-		out.Idle = true
-		for _, v := range status.m {
-			st, _ := v.(*pdict)
-			if st == nil || st.int("last_enqueued_collective", -2) != st.int("last_completed_collective", -3) ||
-				st.int("last_enqueued_collective", -1) < 0 {
-				out.Idle = false
-			}
+	out.Idle = idle(status)
+	return out
+}
+
+func flightGroups(config, status *pdict, ids map[string]int) (groups []doctor.Group) {
+	for _, key := range slices.Sorted(maps.Keys(config.m)) {
+		g, _ := config.m[key].(*pdict)
+		if g == nil {
+			continue
+		}
+		group := doctor.Group{ID: -1, Name: g.text("name"), Desc: g.text("desc"), Ranks: ranks(g.get("ranks")), LastEnqueued: -1,
+			LastCompleted: -1}
+		if group.Name == "" {
+			group.Name = key
+		}
+		if id, ok := ids[group.Name]; ok {
+			group.ID = id
+		}
+		if st := status.dict(strconv.Itoa(group.ID)); group.ID >= 0 && st != nil {
+			group.HasStatus = true
+			group.LastEnqueued = st.int("last_enqueued_collective", -1)
+			group.LastCompleted = st.int("last_completed_collective", -1)
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+// idle says whether every group has completed all that was enqueued. A record without a status says nothing: false.
+func idle(status *pdict) bool {
+	if status == nil || len(status.m) == 0 {
+		return false
+	}
+	for _, v := range status.m {
+		st, _ := v.(*pdict)
+		if st == nil || st.int("last_enqueued_collective", -2) != st.int("last_completed_collective", -3) ||
+			st.int("last_enqueued_collective", -1) < 0 {
+			return false
 		}
 	}
-	return out
+	return true
 }
 
 // ranks reads "[0, 1]", or a list of numbers.

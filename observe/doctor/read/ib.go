@@ -415,79 +415,89 @@ func sysAttr(name string) (attr, bool) {
 	return attr{}, false
 }
 
+// sysFile reads one attribute. Those of one device in one tree of files belong to one port or PCI device.
 func (s *scan) sysFile(a attr, val string) {
 	root := s.file[:strings.Index(s.file, a.device)]
 	switch a.kind {
 	case "port":
-		n, _ := strconv.Atoi(a.port)
-		var p *doctor.Port
-		for i := len(s.c.Ports) - 1; i >= 0; i-- {
-			if q := &s.c.Ports[i]; q.Device == a.device && q.Port == n && strings.HasPrefix(q.At.File, root) {
-				p = q
-				break
-			}
-		}
-		if p == nil {
-			np := newPort()
-			np.At, np.Host, np.Device, np.Port = doctor.Evidence{File: root + a.device + "/ports/" + a.port}, s.host, a.device, n
-			s.c.Ports = append(s.c.Ports, np)
-			p = &s.c.Ports[len(s.c.Ports)-1]
-		}
-		switch a.name {
-		case "state", "phys_state", "rate", "link_layer", "lid", "sm_lid":
-			key := map[string]string{"phys_state": "phys state", "lid": "base lid", "sm_lid": "sm lid"}[a.name]
-			if key == "" {
-				key = a.name
-			}
-			portField(p, key, val, doctor.Evidence{File: root + a.device + "/ports/" + a.port + "/state", Line: 1,
-				Text: a.device + " port " + a.port + " state " + val})
-		default:
-			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
-				p.Counters[a.name[strings.IndexByte(a.name, '/')+1:]] = v
-			} else if val != "" && !strings.HasPrefix(val, "N/A") {
-				s.note(doctor.Partial, "%s is %q, no number", a.name, clip(val))
-			}
-		}
+		s.sysPort(a, root, val)
 	case "pci":
-		var d *doctor.PCI
-		for i := range s.c.PCI {
-			if q := &s.c.PCI[i]; q.Addr == a.device && strings.HasPrefix(q.At.File, root) {
-				d = q
-			}
+		s.sysPCI(a, root, val)
+	}
+}
+
+func (s *scan) sysPort(a attr, root, val string) {
+	p := s.portOf(a, root)
+	switch a.name {
+	case "state", "phys_state", "rate", "link_layer", "lid", "sm_lid":
+		key := map[string]string{"phys_state": "phys state", "lid": "base lid", "sm_lid": "sm lid"}[a.name]
+		if key == "" {
+			key = a.name
 		}
-		if d == nil {
-			s.c.PCI = append(s.c.PCI, doctor.PCI{At: doctor.Evidence{File: root + a.device}, Host: s.host, Addr: a.device, AER: map[string]int64{}})
-			d = &s.c.PCI[len(s.c.PCI)-1]
+		portField(p, key, val, doctor.Evidence{File: root + a.device + "/ports/" + a.port + "/state", Line: 1,
+			Text: a.device + " port " + a.port + " state " + val})
+	default:
+		if v, err := strconv.ParseUint(val, 10, 64); err == nil {
+			p.Counters[a.name[strings.IndexByte(a.name, '/')+1:]] = v
+		} else if val != "" && !strings.HasPrefix(val, "N/A") {
+			s.note(doctor.Partial, "%s is %q, no number", a.name, clip(val))
 		}
-		switch a.name {
-		case "current_link_speed", "max_link_speed":
-			f, _ := strconv.ParseFloat(firstNumber.FindString(val), 64)
-			if a.name == "max_link_speed" {
-				d.SpeedMax = f
-			} else {
-				d.Speed = f
-			}
-		case "current_link_width":
-			d.Width = max(lanes(val), 0)
-			d.At.Text = a.device + " x" + val
-		case "max_link_width":
-			d.WidthMax = max(lanes(val), 0)
-		case "class":
-			d.Bridge = strings.HasPrefix(val, "0x0604")
-			d.Class = map[string]string{"0x0302": "3D controller", "0x0300": "VGA compatible controller", "0x0200": "Ethernet controller",
-				"0x0207": "Infiniband controller"}[val[:min(len(val), 6)]]
-		case "vendor":
-			if val == "0x10de" && d.Name == "" {
-				d.Name = "NVIDIA"
-			}
-		default:
-			for l := range strings.Lines(val) {
-				f := strings.Fields(l)
-				if len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
-					v, _ := strconv.ParseInt(f[1], 10, 64)
-					d.AER[strings.TrimPrefix(a.name, "aer_dev_")] = v
-				}
+	}
+}
+
+// portOf returns the port that an attribute belongs to; the first attribute makes it. The pointer holds until the next
+// port is made.
+func (s *scan) portOf(a attr, root string) *doctor.Port {
+	n, _ := strconv.Atoi(a.port)
+	for i := len(s.c.Ports) - 1; i >= 0; i-- {
+		if q := &s.c.Ports[i]; q.Device == a.device && q.Port == n && strings.HasPrefix(q.At.File, root) {
+			return q
+		}
+	}
+	p := newPort()
+	p.At, p.Host, p.Device, p.Port = doctor.Evidence{File: root + a.device + "/ports/" + a.port}, s.host, a.device, n
+	s.c.Ports = append(s.c.Ports, p)
+	return &s.c.Ports[len(s.c.Ports)-1]
+}
+
+func (s *scan) sysPCI(a attr, root, val string) {
+	d := s.pciOf(a, root)
+	switch a.name {
+	case "current_link_speed":
+		d.Speed, _ = strconv.ParseFloat(firstNumber.FindString(val), 64)
+	case "max_link_speed":
+		d.SpeedMax, _ = strconv.ParseFloat(firstNumber.FindString(val), 64)
+	case "current_link_width":
+		d.Width = max(lanes(val), 0)
+		d.At.Text = a.device + " x" + val
+	case "max_link_width":
+		d.WidthMax = max(lanes(val), 0)
+	case "class":
+		d.Bridge = strings.HasPrefix(val, "0x0604")
+		d.Class = map[string]string{"0x0302": "3D controller", "0x0300": "VGA compatible controller", "0x0200": "Ethernet controller",
+			"0x0207": "Infiniband controller"}[val[:min(len(val), 6)]]
+	case "vendor":
+		if val == "0x10de" && d.Name == "" {
+			d.Name = "NVIDIA"
+		}
+	default:
+		for l := range strings.Lines(val) {
+			f := strings.Fields(l)
+			if len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
+				v, _ := strconv.ParseInt(f[1], 10, 64)
+				d.AER[strings.TrimPrefix(a.name, "aer_dev_")] = v
 			}
 		}
 	}
+}
+
+// pciOf is portOf for PCI devices.
+func (s *scan) pciOf(a attr, root string) *doctor.PCI {
+	for i := len(s.c.PCI) - 1; i >= 0; i-- {
+		if q := &s.c.PCI[i]; q.Addr == a.device && strings.HasPrefix(q.At.File, root) {
+			return q
+		}
+	}
+	s.c.PCI = append(s.c.PCI, doctor.PCI{At: doctor.Evidence{File: root + a.device}, Host: s.host, Addr: a.device, AER: map[string]int64{}})
+	return &s.c.PCI[len(s.c.PCI)-1]
 }

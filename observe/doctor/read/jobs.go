@@ -368,6 +368,23 @@ var (
 // n1: Test CUDA failure common.cu:1007 'CUDA-capable device(s) is/are busy or unavailable'
 var benchFail = regexp.MustCompile(`([A-Za-z][\w-]*)?[\w.]*:? ?Test (CUDA|NCCL) failure \S+:\d+ '([^']*)'`)
 
+// benchFailure reads a line by which nccl-tests gives up.
+func (s *scan) benchFailure(n int, text string) bool {
+	m := benchFail.FindStringSubmatch(text)
+	if m == nil {
+		return false
+	}
+	l := doctor.Line{At: s.at(n, text), Kind: "cuda_error", Warn: true, Dev: -1, Rank: launcherRank(text), Host: m[1], Msg: text,
+		F: map[string]string{"msg": m[3]}}
+	if m[2] == "NCCL" {
+		l.Kind, l.F = "nccl_failed", map[string]string{"what": strings.TrimSpace(strings.SplitN(m[3], "/", 2)[0])}
+	}
+	s.addLine(l)
+	return true
+}
+
+// benchLine reads a line of nccl-tests. A table's rows count only under its heading, and the heading ends after some
+// lines that are no rows.
 func (s *scan) benchLine(n int, text string) {
 	b := &s.bench
 	if m := benchOp.FindStringSubmatch(text); m != nil {
@@ -379,16 +396,8 @@ func (s *scan) benchLine(n int, text string) {
 		b.ranks = 0
 		b.head, b.idle = true, 0
 		return
-	case strings.Contains(text, "failure"):
-		if m := benchFail.FindStringSubmatch(text); m != nil {
-			l := doctor.Line{At: s.at(n, text), Kind: "cuda_error", Warn: true, Dev: -1, Rank: launcherRank(text), Host: m[1], Msg: text,
-				F: map[string]string{"msg": m[3]}}
-			if m[2] == "NCCL" {
-				l.Kind, l.F = "nccl_failed", map[string]string{"what": strings.TrimSpace(strings.SplitN(m[3], "/", 2)[0])}
-			}
-			s.addLine(l)
-			return
-		}
+	case strings.Contains(text, "failure") && s.benchFailure(n, text):
+		return
 	case strings.Contains(text, "algbw") && strings.Contains(text, "busbw"):
 		b.head, b.idle = true, 0
 		b.table++
@@ -410,6 +419,12 @@ func (s *scan) benchLine(n int, text string) {
 		}
 		return
 	}
+	s.benchRow(n, text, m)
+}
+
+// benchRow reads a row of the table: out of place, then in place, each a time, two rates and perhaps what was wrong.
+func (s *scan) benchRow(n int, text string, m []string) {
+	b := &s.bench
 	f := strings.Fields(m[5])
 	for _, x := range f {
 		if !numField.MatchString(x) {

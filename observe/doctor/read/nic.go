@@ -10,6 +10,18 @@ import (
 
 var mlxPair = regexp.MustCompile(`^([A-Za-z][^:]*?)\s*:\s*(.*)$`)
 
+// mlxCounters are mlxlink's words for counters of /sys.
+var mlxCounters = map[string]string{"link down counter": "link_downed", "link error recovery counter": "link_error_recovery"}
+
+// errorRate reads a bit error rate. 15E-255 means that no error was seen.
+func errorRate(val string) float64 {
+	f, err := strconv.ParseFloat(strings.Fields(val + " 0")[0], 64)
+	if err != nil || f < 1e-100 {
+		return 0
+	}
+	return f
+}
+
 // readMLXLink reads mlxlink's report of one port.
 func readMLXLink(s *scan, b []byte) error {
 	p := newPort()
@@ -22,13 +34,6 @@ func readMLXLink(s *scan, b []byte) error {
 			continue
 		}
 		val := strings.TrimSpace(m[2])
-		ber := func() float64 { // 15E-255 is the tool's word for none seen
-			f, err := strconv.ParseFloat(strings.Fields(val + " 0")[0], 64)
-			if err != nil || f < 1e-100 {
-				return 0
-			}
-			return f
-		}
 		switch key := strings.ToLower(m[1]); {
 		case key == "state":
 			p.State, p.At = title(val), s.at(n, l)
@@ -43,22 +48,18 @@ func readMLXLink(s *scan, b []byte) error {
 		case key == "width":
 			p.Width = lanes(val)
 		case strings.HasPrefix(key, "raw physical ber"):
-			p.RawBER = ber()
+			p.RawBER = errorRate(val)
 		case strings.HasPrefix(key, "effective physical ber"):
-			p.EffBER = ber()
+			p.EffBER = errorRate(val)
 			if p.EffBER > 0 {
 				p.At = s.at(n, l)
 			}
-		case key == "link down counter":
+		case mlxCounters[key] != "":
 			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
-				p.Counters["link_downed"] = v
+				p.Counters[mlxCounters[key]] = v
 			}
-		case key == "link error recovery counter":
-			if v, err := strconv.ParseUint(val, 10, 64); err == nil {
-				p.Counters["link_error_recovery"] = v
-			}
-		case strings.HasPrefix(key, "troubleshooting"), key == "recommendation":
-			if !strings.Contains(strings.ToLower(val), "no issue") && val != "" && key == "recommendation" {
+		case key == "recommendation":
+			if !strings.Contains(strings.ToLower(val), "no issue") && val != "" {
 				p.Problem = val
 			}
 		case key == "device":

@@ -358,22 +358,12 @@ func (s *scan) log(r io.Reader) (string, error) {
 		}
 		if s.bench.active() || s.half != "" || s.torch.open() || interesting(b) {
 			raw := s.whole(string(b))
-			if strings.IndexByte(raw, 0x1b) >= 0 {
-				raw = ansi.ReplaceAllString(raw, "")
-			}
-			text := raw
-			if strings.HasPrefix(raw, "{") {
-				text = unwrap(raw)
-			}
 			s.last = l.err != nil // no line end: the text may be cut
-			switch {
-			case s.ncclLines(l.n, text):
+			switch s.logLine(l.n, raw) {
+			case fromNCCL:
 				nccl++
-			case s.torchLine(l.n, text):
-			case s.kernelLine(l.n, raw):
+			case fromKernel:
 				kernel++
-			default:
-				s.benchLine(l.n, text)
 			}
 		}
 		cut = l.err != nil
@@ -391,22 +381,57 @@ func (s *scan) log(r io.Reader) (string, error) {
 	if cut && nccl > 0 && !s.inside {
 		s.note(doctor.Cut, "the last line has no end: the file may be cut")
 	}
+	return s.logKind(nccl, kernel), nil
+}
+
+// source is who wrote a line of a log.
+type source int
+
+const (
+	fromOthers source = iota
+	fromNCCL
+	fromKernel
+)
+
+// logLine reads a line, which the first reader that knows it takes.
+func (s *scan) logLine(n int, raw string) source {
+	if strings.IndexByte(raw, 0x1b) >= 0 {
+		raw = ansi.ReplaceAllString(raw, "")
+	}
+	text := raw
+	if strings.HasPrefix(raw, "{") {
+		text = unwrap(raw)
+	}
+	switch {
+	case s.ncclLines(n, text):
+		return fromNCCL
+	case s.torchLine(n, text):
+		return fromOthers
+	case s.kernelLine(n, raw):
+		return fromKernel
+	}
+	s.benchLine(n, text)
+	return fromOthers
+}
+
+// logKind names a log by what most of it was: nccl and kernel count the lines of either.
+func (s *scan) logKind(nccl, kernel int) string {
 	switch {
 	case s.bench.rows > 0 && nccl <= s.bench.rows:
-		return "nccl-tests", nil
+		return "nccl-tests"
 	case nccl > 0:
-		return "NCCL log", nil
+		return "NCCL log"
 	case s.form != "":
-		return s.form, nil
+		return s.form
 	case kernel > 0:
-		return "kernel log", nil
+		return "kernel log"
 	case s.kept > 0:
-		return "job log", nil
+		return "job log"
 	}
 	if !s.inside {
 		s.note(doctor.Unread, "nothing in it was recognised")
 	}
-	return "unknown", nil
+	return "unknown"
 }
 
 // noteRank notes whose line it is, whatever it says.

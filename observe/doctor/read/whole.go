@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-fabric/weft/observe/doctor"
@@ -107,45 +108,58 @@ func readJSON(s *scan, b []byte) error {
 	return nil
 }
 
+// jsonForm is a kind of JSON object, recognised by its keys.
+type jsonForm struct {
+	kind string
+	is   func(v *pdict) bool
+	read func(s *scan, n int, v *pdict, err error) bool // false: it is something else after all
+}
+
+// hasAny says whether at least one of the keys is there.
+func (d *pdict) hasAny(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(k string) bool { return d.has(k) })
+}
+
+// jsonForms are tried in this order: the first that reads an object has it.
+var jsonForms = []jsonForm{
+	{"NCCL Inspector", func(v *pdict) bool {
+		return v.has("header") && v.has("metadata") || v.hasAny("coll_perf", "p2p_perf", "dump_stats")
+	},
+		func(s *scan, n int, v *pdict, _ error) bool { s.inspector(n, v); return true }},
+	{"flight recorder", isFlight, func(s *scan, _ int, v *pdict, err error) bool { s.dump(flight(s.file, v), err); return true }},
+	{"RAS report", func(v *pdict) bool { return v.hasAny("communicators", "communicators_count") },
+		func(s *scan, _ int, v *pdict, _ error) bool { s.rasJSON(v); return true }},
+	{"RAS events", func(v *pdict) bool { return v.has("event") && v.has("peer") && v.has("group") },
+		func(s *scan, n int, v *pdict, _ error) bool { s.rasEvent(n, v); return true }},
+	{"nccl-tests", func(v *pdict) bool { return v.has("results") && v.hasAny("config", "devices", "version") },
+		func(s *scan, _ int, v *pdict, _ error) bool { s.benchJSON(v); return true }},
+	{"weft flight record", func(v *pdict) bool { return v.has("records") && v.has("rank") },
+		func(s *scan, _ int, v *pdict, err error) bool { s.dump(weftFlight(s.file, v), err); return true }},
+	{"Redfish events", func(v *pdict) bool { return v.hasAny("Events", "Members") },
+		func(s *scan, _ int, v *pdict, _ error) bool { return s.redfish(v) }},
+	{"Kubernetes pods", func(v *pdict) bool { return v.has("kind") }, func(s *scan, _ int, v *pdict, _ error) bool { return s.podJSON(v) }},
+}
+
+// dump keeps a dump; err says that its file ended too early.
+func (s *scan) dump(d doctor.Dump, err error) {
+	if err != nil {
+		s.cutDump(&d)
+	}
+	s.c.Dumps = append(s.c.Dumps, d)
+}
+
+// jsonValue reads one value of a file, begun in line n, and says whether it is of a known form. err says that the value
+// was cut.
 func (s *scan) jsonValue(n int, v any, err error) bool {
 	kind := &s.c.Files[len(s.c.Files)-1].Kind
 	switch v := v.(type) {
 	case *pdict:
-		switch {
-		case v.has("header") && v.has("metadata") || v.has("coll_perf") || v.has("p2p_perf") || v.has("dump_stats"):
-			s.inspector(n, v)
-			*kind = "NCCL Inspector"
-		case isFlight(v):
-			d := flight(s.file, v)
-			if err != nil {
-				s.cutDump(&d)
+		for _, f := range jsonForms {
+			if f.is(v) && f.read(s, n, v, err) {
+				*kind = f.kind
+				return true
 			}
-			s.c.Dumps = append(s.c.Dumps, d)
-			*kind = "flight recorder"
-		case v.has("communicators") || v.has("communicators_count"):
-			s.rasJSON(v)
-			*kind = "RAS report"
-		case v.has("event") && v.has("peer") && v.has("group"):
-			s.rasEvent(n, v)
-			*kind = "RAS events"
-		case v.has("results") && (v.has("config") || v.has("devices") || v.has("version")):
-			s.benchJSON(v)
-			*kind = "nccl-tests"
-		case v.has("records") && v.has("rank"):
-			d := weftFlight(s.file, v)
-			if err != nil {
-				s.cutDump(&d)
-			}
-			s.c.Dumps = append(s.c.Dumps, d)
-			*kind = "weft flight record"
-		case (v.has("Events") || v.has("Members")) && s.redfish(v):
-			*kind = "Redfish events"
-		case v.has("kind") && s.podJSON(v):
-			*kind = "Kubernetes pods"
-		default:
-			return false
 		}
-		return true
 	case *plist:
 		ok := false
 		for _, x := range v.l {
