@@ -102,10 +102,10 @@ func (k *call) message() bool {
 	return k.a.op == C.WEFT_SEND || k.a.op == C.WEFT_RECV || k.a.op == C.WEFT_SEND_RECV
 }
 
-// checkDevice refuses what is not done on memory of GPUs.
+// checkDevice refuses operations that have no form for GPU memory.
 func (k *call) checkDevice(name string) error {
 	if _, ok := deviceOps[k.a.op]; !ok && !k.message() {
-		return fmt.Errorf("%s: not done on memory of GPUs; copy it to the host: %w", name, errDevice)
+		return fmt.Errorf("%s: not supported on GPU memory; copy it to the host: %w", name, errDevice)
 	}
 	return nil
 }

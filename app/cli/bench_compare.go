@@ -81,17 +81,8 @@ func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparis
 	if c.Transport != "shm" && c.Transport != "tcp" && (c.Transport != "mixed" || !hosts) {
 		return c, fmt.Errorf("--transport %s: other libraries have shm and tcp, and with --namespaces both", c.Transport)
 	}
-	if c.Rounds < 1 || c.Batch <= 0 {
-		return c, fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", c.Rounds, c.Batch)
-	}
-	if f.hogs < 0 || (f.hogs > 0 || f.quota != "") && !f.spread {
-		return c, fmt.Errorf("--hogs %d --quota %q: want no hogs or more, and --spread with them", f.hogs, f.quota)
-	}
-	if f.canonical && (f.spread || f.best) {
-		return c, errors.New("--canonical has medians of ratios; leave out --spread and --best")
-	}
-	if f.spread && f.best {
-		return c, errors.New("--spread has medians, --best the fastest turn; leave out one of them")
+	if err := f.contradiction(); err != nil {
+		return c, err
 	}
 	if f.quota != "" {
 		n, err := strconv.ParseFloat(strings.TrimSuffix(f.quota, "%"), 64)
@@ -103,22 +94,9 @@ func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparis
 	if len(ops) == 0 {
 		ops = []string{"all-reduce"}
 	}
-	for _, name := range ops {
-		op, err := bench.ParseOp(name)
-		if err != nil {
-			return c, err
-		}
-		if f.canonical && !op.Reduces() {
-			return c,
-				fmt.Errorf("--canonical %s: it sums nothing, so no order of sums can cost anything; want all-reduce, reduce-scatter or reduce", op)
-		}
-		c.Ops = append(c.Ops, op)
-	}
-	if one := func(o bench.Op) bool { return o.Collective == sched.AllReduce }; f.apart && !slices.ContainsFunc(c.Ops, one) {
-		return c, fmt.Errorf("--out-of-place is for all-reduce, which is not among %s; leave it out", strings.Join(ops, ", "))
-	}
-	if sized && !slices.ContainsFunc(c.Ops, func(o bench.Op) bool { return o.Collective != sched.Barrier }) {
-		return c, fmt.Errorf("--sizes %s: a barrier has no size; leave it out", f.sizes)
+	var err error
+	if c.Ops, err = f.operations(ops, sized); err != nil {
+		return c, err
 	}
 	for _, s := range strings.Split(f.sizes, ",") {
 		n, err := bench.ParseSize(s)
@@ -128,6 +106,43 @@ func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparis
 		c.Sizes = append(c.Sizes, n)
 	}
 	return c, nil
+}
+
+// contradiction finds flags that do not go together.
+func (f *benchFlags) contradiction() error {
+	switch {
+	case f.rounds < 1 || f.batch <= 0:
+		return fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", f.rounds, f.batch)
+	case f.hogs < 0 || (f.hogs > 0 || f.quota != "") && !f.spread:
+		return fmt.Errorf("--hogs %d --quota %q: want no hogs or more, and --spread with them", f.hogs, f.quota)
+	case f.canonical && (f.spread || f.best):
+		return errors.New("--canonical has medians of ratios; leave out --spread and --best")
+	case f.spread && f.best:
+		return errors.New("--spread has medians, --best the fastest turn; leave out one of them")
+	}
+	return nil
+}
+
+// operations reads the names of operations, and refuses flags that concern none of them.
+func (f *benchFlags) operations(names []string, sized bool) (ops []bench.Op, err error) {
+	for _, name := range names {
+		op, err := bench.ParseOp(name)
+		if err != nil {
+			return nil, err
+		}
+		if f.canonical && !op.Reduces() {
+			return nil,
+				fmt.Errorf("--canonical %s: it sums nothing, so no order of sums can cost anything; want all-reduce, reduce-scatter or reduce", op)
+		}
+		ops = append(ops, op)
+	}
+	if f.apart && !slices.ContainsFunc(ops, func(o bench.Op) bool { return o.Collective == sched.AllReduce }) {
+		return nil, fmt.Errorf("--out-of-place is for all-reduce, which is not among %s; leave it out", strings.Join(names, ", "))
+	}
+	if sized && !slices.ContainsFunc(ops, func(o bench.Op) bool { return o.Collective != sched.Barrier }) {
+		return nil, fmt.Errorf("--sizes %s: a barrier has no size; leave it out", f.sizes)
+	}
+	return ops, nil
 }
 
 // compareAll measures on this machine, or on every layout of hosts if there are any: a table each. With an error it gives the

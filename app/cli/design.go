@@ -75,25 +75,7 @@ func (s *designFlags) run(cmd *cobra.Command, args []string) error {
 	if s.compare {
 		return compareDesigns(cmd, args, s.p, s.link, s.asJSON)
 	}
-	if len(args) > 1 {
-		return fmt.Errorf("%d cluster files; give one, or --compare", len(args))
-	}
-	var c *cluster.Cluster
-	var err error
-	switch {
-	case s.preset != "" && len(args) > 0:
-		return fmt.Errorf("give a cluster file or --preset, not both: %q and %q", args[0], s.preset)
-	case s.preset != "":
-		params, perr := s.p.params()
-		if perr != nil {
-			return perr
-		}
-		c, err = cluster.Preset(s.preset, params)
-	case len(args) == 1:
-		c, err = loadCluster(cmd, args[0], s.p)
-	default:
-		return fmt.Errorf("give a cluster file, or --preset NAME; 'weft topo build --list' shows the presets")
-	}
+	c, err := s.cluster(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -132,6 +114,25 @@ func (s *designFlags) run(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return r.Text(cmd.OutOrStdout())
+}
+
+// cluster is the one cluster that was asked for: a file or a preset.
+func (s *designFlags) cluster(cmd *cobra.Command, args []string) (*cluster.Cluster, error) {
+	switch {
+	case len(args) > 1:
+		return nil, fmt.Errorf("%d cluster files; give one, or --compare", len(args))
+	case s.preset != "" && len(args) > 0:
+		return nil, fmt.Errorf("give a cluster file or --preset, not both: %q and %q", args[0], s.preset)
+	case s.preset != "":
+		params, err := s.p.params()
+		if err != nil {
+			return nil, err
+		}
+		return cluster.Preset(s.preset, params)
+	case len(args) == 1:
+		return loadCluster(cmd, args[0], s.p)
+	}
+	return nil, fmt.Errorf("give a cluster file, or --preset NAME; 'weft topo build --list' shows the presets")
 }
 
 func writeReport(cmd *cobra.Command, dir string, c *cluster.Cluster, r *design.Report) error {

@@ -259,41 +259,9 @@ func printReport(w io.Writer, r *doctor.Report) error {
 		}
 	}
 	for _, level := range []doctor.Severity{doctor.Critical, doctor.Warning, doctor.Info} {
-		for _, f := range r.Findings {
-			if f.Severity != level {
-				continue
-			}
-			who := f.Subject.String()
-			if who != "" {
-				who = ": " + who
-			}
-			fmt.Fprintf(&b, "\n%s  %s (%s, %.0f%% sure)%s\n", strings.ToUpper(level.String()), f.Title, f.ID, f.Confidence*100, who)
-			if f.Job != "" {
-				fmt.Fprintf(&b, "  of       %s\n", f.Job)
-			}
-			if f.Since != "" {
-				fmt.Fprintf(&b, "  since    %s\n", f.Since)
-			}
-			for _, at := range f.Where {
-				fmt.Fprintf(&b, "  where    %s\n", at)
-			}
-			fmt.Fprintf(&b, "  cause    %s\n  do       %s\n", f.Cause, f.Fix)
-			if f.Confirm != "" {
-				fmt.Fprintf(&b, "  certain  %s\n", f.Confirm)
-			}
-			for i, e := range f.Evidence {
-				if i == 4 {
-					fmt.Fprintf(&b, "  seen     ... and %s\n", count(len(f.Evidence)-4+f.More, "more line"))
-					break
-				}
-				fmt.Fprintf(&b, "  seen     %s\n", e)
-			}
-			for i, c := range f.Consequences {
-				if i == 6 {
-					fmt.Fprintf(&b, "  follows  ... and %d more\n", len(f.Consequences)-6)
-					break
-				}
-				fmt.Fprintf(&b, "  follows  %s\n", c)
+		for i := range r.Findings {
+			if f := &r.Findings[i]; f.Severity == level {
+				printFinding(&b, f)
 			}
 		}
 	}
@@ -311,17 +279,60 @@ func printReport(w io.Writer, r *doctor.Report) error {
 			fmt.Fprintf(&b, "  %s\n", u)
 		}
 	}
+	printFiles(&b, r)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// printFinding writes a finding with the first four lines of evidence and six consequences.
+func printFinding(b *strings.Builder, f *doctor.Finding) {
+	who := f.Subject.String()
+	if who != "" {
+		who = ": " + who
+	}
+	fmt.Fprintf(b, "\n%s  %s (%s, %.0f%% sure)%s\n", strings.ToUpper(f.Severity.String()), f.Title, f.ID, f.Confidence*100, who)
+	if f.Job != "" {
+		fmt.Fprintf(b, "  of       %s\n", f.Job)
+	}
+	if f.Since != "" {
+		fmt.Fprintf(b, "  since    %s\n", f.Since)
+	}
+	for _, at := range f.Where {
+		fmt.Fprintf(b, "  where    %s\n", at)
+	}
+	fmt.Fprintf(b, "  cause    %s\n  do       %s\n", f.Cause, f.Fix)
+	if f.Confirm != "" {
+		fmt.Fprintf(b, "  certain  %s\n", f.Confirm)
+	}
+	for i, e := range f.Evidence {
+		if i == 4 {
+			fmt.Fprintf(b, "  seen     ... and %s\n", count(len(f.Evidence)-4+f.More, "more line"))
+			break
+		}
+		fmt.Fprintf(b, "  seen     %s\n", e)
+	}
+	for i, c := range f.Consequences {
+		if i == 6 {
+			fmt.Fprintf(b, "  follows  ... and %d more\n", len(f.Consequences)-6)
+			break
+		}
+		fmt.Fprintf(b, "  follows  %s\n", c)
+	}
+}
+
+// printFiles says which files were read, which were not, and what is missing in those that were; eight lines of each.
+func printFiles(b *strings.Builder, r *doctor.Report) {
 	if len(r.Unread) > 0 {
-		fmt.Fprintf(&b, "\nTold nothing\n")
+		fmt.Fprintf(b, "\nTold nothing\n")
 	}
 	for i, u := range r.Unread {
 		if i == 8 {
-			fmt.Fprintf(&b, "  ... and %s, all in --json\n", count(len(r.Unread)-8, "more file"))
+			fmt.Fprintf(b, "  ... and %s, all in --json\n", count(len(r.Unread)-8, "more file"))
 			break
 		}
-		fmt.Fprintf(&b, "  %s: %s\n", u.Path, u.Why)
+		fmt.Fprintf(b, "  %s: %s\n", u.Path, u.Why)
 	}
-	fmt.Fprintf(&b, "\nRead: %s\n", kinds(r.Files))
+	fmt.Fprintf(b, "\nRead: %s\n", kinds(r.Files))
 	notes := 0
 	for _, f := range r.Files {
 		for _, n := range f.Notes {
@@ -329,15 +340,13 @@ func printReport(w io.Writer, r *doctor.Report) error {
 				continue // said above
 			}
 			if notes++; notes <= 8 {
-				fmt.Fprintf(&b, "  %s: %s\n", f.Path, n.Text)
+				fmt.Fprintf(b, "  %s: %s\n", f.Path, n.Text)
 			}
 		}
 	}
 	if notes > 8 {
-		fmt.Fprintf(&b, "  ... and %s, all in --json\n", count(notes-8, "more note"))
+		fmt.Fprintf(b, "  ... and %s, all in --json\n", count(notes-8, "more note"))
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // kinds counts files by what they are.

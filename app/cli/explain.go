@@ -104,15 +104,7 @@ func (s *explainFlags) run(cmd *cobra.Command, args []string) error {
 		if !s.bound || len(args) > 0 || s.cluster != "" {
 			return fmt.Errorf("--links is for --bound, instead of a cluster")
 		}
-		n, err := readLinks(cmd, s.links)
-		if err != nil {
-			return err
-		}
-		b, err := boundsOf(n, op, s.root, sizes[0])
-		if err != nil {
-			return err
-		}
-		return b.write(cmd, n.Name, s.asJSON)
+		return s.boundLinks(cmd, op, sizes[0])
 	}
 	c, err := oneCluster(cmd, args, s.cluster, s.preset)
 	if err != nil {
@@ -123,15 +115,7 @@ func (s *explainFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if s.bound {
-		o := sim.Options{Fail: s.fail}
-		if o.Slow, err = parseSlow(s.slow); err != nil {
-			return err
-		}
-		b, err := findBounds(c, set, op, s.root, sizes[0], o)
-		if err != nil {
-			return err
-		}
-		return b.write(cmd, c.Name, s.asJSON)
+		return s.boundCluster(cmd, c, set, op, sizes[0])
 	}
 	if len(s.fail)+len(s.slow) > 0 {
 		return fmt.Errorf("--fail and --slow are for --bound; 'weft sim collective' simulates them")
@@ -161,6 +145,32 @@ func (s *explainFlags) run(cmd *cobra.Command, args []string) error {
 		return printJSON(cmd.OutOrStdout(), e)
 	}
 	return e.print(cmd.OutOrStdout())
+}
+
+// boundLinks is --bound for a file of links.
+func (s *explainFlags) boundLinks(cmd *cobra.Command, op sched.Collective, size unit.Bytes) error {
+	n, err := readLinks(cmd, s.links)
+	if err != nil {
+		return err
+	}
+	b, err := boundsOf(n, op, s.root, size)
+	if err != nil {
+		return err
+	}
+	return b.write(cmd, n.Name, s.asJSON)
+}
+
+// boundCluster is --bound for GPUs of a cluster, of which parts may be dead or slow.
+func (s *explainFlags) boundCluster(cmd *cobra.Command, c *cluster.Cluster, set []topo.NodeID, op sched.Collective, size unit.Bytes) error {
+	slow, err := parseSlow(s.slow)
+	if err != nil {
+		return err
+	}
+	b, err := findBounds(c, set, op, s.root, size, sim.Options{Fail: s.fail, Slow: slow})
+	if err != nil {
+		return err
+	}
+	return b.write(cmd, c.Name, s.asJSON)
 }
 
 // emitTuner writes what NCCL should run, for its tuner plug-ins.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/weft-fabric/weft/fabric/lab"
+	"github.com/weft-fabric/weft/fabric/network"
 	"github.com/weft-fabric/weft/fabric/network/check"
 )
 
@@ -218,22 +219,7 @@ Exit code 1 if anything differs from the plan.`,
 
 func (s *netCheck) run(cmd *cobra.Command, args []string) error {
 	if len(s.configs) > 0 {
-		if len(args) > 0 || s.from != "" || len(s.fabric) > 0 {
-			return fmt.Errorf("--config reads files by themselves; leave CLUSTER, --from and --fabric out")
-		}
-		var found []check.Finding
-		for _, name := range s.configs {
-			data, err := os.ReadFile(name)
-			if err != nil {
-				return err
-			}
-			list, err := check.Config(name, "", data)
-			if err != nil {
-				return err
-			}
-			found = append(found, list...)
-		}
-		return tellDrift(cmd, "", strings.Join(s.configs, ", ")+": read", found, s.asJSON, s.unread)
+		return s.files(cmd, args)
 	}
 	if len(args) == 0 {
 		return fmt.Errorf("a cluster file is missing; --config alone needs none")
@@ -252,39 +238,9 @@ func (s *netCheck) run(cmd *cobra.Command, args []string) error {
 	if strings.HasPrefix(s.from, "lab:") {
 		p = p.Rendered("frr") // as the lab is
 	}
-	read := func() (check.Readings, error) {
-		if name, ok := strings.CutPrefix(s.from, "lab:"); ok {
-			return readLab(name)
-		}
-		if user, ok := sshFrom(s.from); ok {
-			return readSSH(cmd, p, user, strings.Fields(s.rsh))
-		}
-		if s.settle > 0 {
-			return nil, fmt.Errorf("--settle %v reads again, and what lies in a folder does not change: it is for --from ssh and lab:NAME", s.settle)
-		}
-		if s.from != "" {
-			return readFolder(s.from)
-		}
-		return nil, fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
-	}
-	r, err := read()
+	found, devices, err := s.compare(cmd, p)
 	if err != nil {
 		return err
-	}
-	found := check.Compare(p, r)
-	for end := time.Now().Add(s.settle); len(found) > 0 && time.Now().Before(end); {
-		select {
-		case <-cmd.Context().Done():
-			return cmd.Context().Err()
-		case <-time.After(settled):
-		}
-		before := found
-		if r, err = read(); err != nil {
-			return err
-		}
-		if found = check.Compare(p, r); reflect.DeepEqual(before, found) {
-			break
-		}
 	}
 	if len(s.fabric) > 0 {
 		more, err := fabricDrift(p.Graph, s.fabric)
@@ -293,7 +249,69 @@ func (s *netCheck) run(cmd *cobra.Command, args []string) error {
 		}
 		found = append(found, more...)
 	}
-	return tellDrift(cmd, args[0], fmt.Sprintf("%s: %s read", p.Name, count(len(r), "device")), found, s.asJSON, s.unread)
+	return tellDrift(cmd, args[0], fmt.Sprintf("%s: %s read", p.Name, count(devices, "device")), found, s.asJSON, s.unread)
+}
+
+// files looks for mistakes in configuration files, each by itself.
+func (s *netCheck) files(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 || s.from != "" || len(s.fabric) > 0 {
+		return fmt.Errorf("--config reads files by themselves; leave CLUSTER, --from and --fabric out")
+	}
+	var found []check.Finding
+	for _, name := range s.configs {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		list, err := check.Config(name, "", data)
+		if err != nil {
+			return err
+		}
+		found = append(found, list...)
+	}
+	return tellDrift(cmd, "", strings.Join(s.configs, ", ")+": read", found, s.asJSON, s.unread)
+}
+
+// read reads the devices from wherever --from says.
+func (s *netCheck) read(cmd *cobra.Command, p *network.Plan) (check.Readings, error) {
+	if name, ok := strings.CutPrefix(s.from, "lab:"); ok {
+		return readLab(name)
+	}
+	if user, ok := sshFrom(s.from); ok {
+		return readSSH(cmd, p, user, strings.Fields(s.rsh))
+	}
+	if s.settle > 0 {
+		return nil, fmt.Errorf("--settle %v reads again, and what lies in a folder does not change: it is for --from ssh and lab:NAME", s.settle)
+	}
+	if s.from != "" {
+		return readFolder(s.from)
+	}
+	return nil, fmt.Errorf("--from is missing: a folder with readings, ssh, or lab:NAME; or --fabric with the output of ibnetdiscover")
+}
+
+// compare reads the devices and compares them with the plan. While something differs it reads again, until --settle is
+// over or two readings agree: routes and neighbours take a while after a change.
+func (s *netCheck) compare(cmd *cobra.Command, p *network.Plan) (found []check.Finding, devices int, err error) {
+	r, err := s.read(cmd, p)
+	if err != nil {
+		return nil, 0, err
+	}
+	found = check.Compare(p, r)
+	for end := time.Now().Add(s.settle); len(found) > 0 && time.Now().Before(end); {
+		select {
+		case <-cmd.Context().Done():
+			return nil, 0, cmd.Context().Err()
+		case <-time.After(settled):
+		}
+		before := found
+		if r, err = s.read(cmd, p); err != nil {
+			return nil, 0, err
+		}
+		if found = check.Compare(p, r); reflect.DeepEqual(before, found) {
+			break
+		}
+	}
+	return found, len(r), nil
 }
 
 // tellDrift prints what differs; it is a finding if anything does.

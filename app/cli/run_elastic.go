@@ -118,37 +118,13 @@ func (r *elasticRun) run(ctx context.Context, command []string, master string, p
 	if command, err = r.torch.command(command); err != nil {
 		return err
 	}
-	if k := node.Restart(r.restart); k != node.All && k != node.One {
-		return fmt.Errorf("--restart %q; known: %s, %s", r.restart, node.All, node.One)
-	}
-	if r.away <= 0 {
-		return fmt.Errorf("--coord-timeout %v; want a time above 0", r.away)
-	}
-	job, err := r.flags.Resolve(where, runtime.NumCPU())
+	job, err := r.job(where)
 	if err != nil {
 		return err
 	}
-	if job.Serve && (r.user != "" || r.tls != (coord.Files{})) {
-		return errors.New("--coord-user, --coord-ca, --coord-cert and --coord-key are for an etcd that is there; here the coordinator is in the run: leave them out, or name one with --coord etcd://HOST:PORT")
-	}
-	if r.explain {
-		for _, line := range where.Why {
-			fmt.Fprintln(r.err, line)
-		}
-		fmt.Fprintf(r.err, "node %d of %d with %d ranks, %d to %d in all, job %s, coordinator %s\n",
-			job.Node, job.Nodes, job.NProc, job.Min, job.Max, job.Name, meeting(job))
-	}
-	if r.follow && !r.flags.Min.Given {
-		job.Min = 1 // a rank that is started again is missing for a moment
-	}
-	token := os.Getenv("WEFT_TOKEN")
-	if token == "" && job.Serve && len(job.Coord) == 0 {
-		if token, err = launch.NewToken(); err != nil {
-			return err
-		}
-	}
-	if token == "" && job.Nodes > 1 && (job.Serve || r.flags.Coord == "" && !strings.HasPrefix(r.flags.Backend, "etcd")) {
-		return errors.New("WEFT_TOKEN is not set: give all nodes of the job the same secret in it")
+	token, err := r.token(job)
+	if err != nil {
+		return err
 	}
 	if job.Serve {
 		stop, err := r.serve(ctx, &job, token)
@@ -166,6 +142,47 @@ func (r *elasticRun) run(ctx context.Context, command []string, master string, p
 	}
 	defer func() { _ = client.Close() }()
 	return r.work(ctx, job, client, token, command)
+}
+
+// job works out, from the flags and from what the scheduler says, which ranks this node has and where the nodes meet.
+func (r *elasticRun) job(where place.Place) (job place.Job, err error) {
+	if k := node.Restart(r.restart); k != node.All && k != node.One {
+		return job, fmt.Errorf("--restart %q; known: %s, %s", r.restart, node.All, node.One)
+	}
+	if r.away <= 0 {
+		return job, fmt.Errorf("--coord-timeout %v; want a time above 0", r.away)
+	}
+	if job, err = r.flags.Resolve(where, runtime.NumCPU()); err != nil {
+		return job, err
+	}
+	if job.Serve && (r.user != "" || r.tls != (coord.Files{})) {
+		return job, errors.New("--coord-user, --coord-ca, --coord-cert and --coord-key are for an etcd that is there; here the coordinator is in the run: leave them out, or name one with --coord etcd://HOST:PORT")
+	}
+	if r.explain {
+		for _, line := range where.Why {
+			fmt.Fprintln(r.err, line)
+		}
+		fmt.Fprintf(r.err, "node %d of %d with %d ranks, %d to %d in all, job %s, coordinator %s\n",
+			job.Node, job.Nodes, job.NProc, job.Min, job.Max, job.Name, meeting(job))
+	}
+	if r.follow && !r.flags.Min.Given {
+		job.Min = 1 // a rank that is started again is missing for a moment
+	}
+	return job, nil
+}
+
+// token is the job's secret. Only a node whose coordinator no other node uses can make one up.
+func (r *elasticRun) token(job place.Job) (string, error) {
+	token := os.Getenv("WEFT_TOKEN")
+	switch {
+	case token != "":
+		return token, nil
+	case job.Serve && len(job.Coord) == 0:
+		return launch.NewToken()
+	case job.Nodes > 1 && (job.Serve || r.flags.Coord == "" && !strings.HasPrefix(r.flags.Backend, "etcd")):
+		return "", errors.New("WEFT_TOKEN is not set: give all nodes of the job the same secret in it")
+	}
+	return "", nil
 }
 
 func meeting(j place.Job) string {

@@ -476,34 +476,9 @@ func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
 	if _, err := os.Stat(args[0]); err != nil {
 		return err
 	}
-	from, to := 0.0, math.Inf(1)
-	for _, x := range []struct {
-		text string
-		into *float64
-	}{{f.from, &from}, {f.to, &to}} {
-		if x.text == "" {
-			continue
-		}
-		t, err := time.Parse(time.RFC3339, x.text)
-		if err != nil {
-			return fmt.Errorf("%q is not a time; use for example 2026-11-16T02:00:00Z", x.text)
-		}
-		*x.into = float64(t.UnixNano()) / 1e9
-	}
-	if f.incident > 0 {
-		list, _, err := server.Events(args[0])
-		if err != nil {
-			return finding{err}
-		}
-		found := false
-		for _, i := range list {
-			if i.ID == f.incident {
-				from, to, found = i.Began-60, max(i.Ended, i.Seen, i.Began)+60, true
-			}
-		}
-		if !found {
-			return finding{fmt.Errorf("%s has no incident %d; it has %d, numbered from 1", args[0], f.incident, len(list))}
-		}
+	from, to, err := f.span(args[0])
+	if err != nil {
+		return err
 	}
 	out := cmd.OutOrStdout()
 	all := []watch.Incident{}
@@ -515,12 +490,7 @@ func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
 				all = append(all, i)
 			}
 			if !f.asJSON && !f.screen {
-				fmt.Fprintln(out, noticeLine(i))
-				if i.Ended == 0 {
-					for _, e := range i.Evidence {
-						fmt.Fprintf(out, "          %s\n", e.Text)
-					}
-				}
+				printIncident(out, i)
 			}
 		}
 		if f.screen {
@@ -545,6 +515,52 @@ func (f *watchReplay) run(cmd *cobra.Command, args []string) error {
 		fmt.Fprintf(out, "%s\n", count(len(all), "incident"))
 	}
 	return nil
+}
+
+// span is the time to play, in seconds since 1970: from --from to --to, or a minute around the incident.
+func (f *watchReplay) span(dir string) (from, to float64, err error) {
+	to = math.Inf(1)
+	for _, x := range []struct {
+		text string
+		into *float64
+	}{{f.from, &from}, {f.to, &to}} {
+		if x.text == "" {
+			continue
+		}
+		t, err := time.Parse(time.RFC3339, x.text)
+		if err != nil {
+			return 0, 0, fmt.Errorf("%q is not a time; use for example 2026-11-16T02:00:00Z", x.text)
+		}
+		*x.into = float64(t.UnixNano()) / 1e9
+	}
+	if f.incident <= 0 {
+		return from, to, nil
+	}
+	list, _, err := server.Events(dir)
+	if err != nil {
+		return 0, 0, finding{err}
+	}
+	found := false
+	for _, i := range list {
+		if i.ID == f.incident {
+			from, to, found = i.Began-60, max(i.Ended, i.Seen, i.Began)+60, true
+		}
+	}
+	if !found {
+		return 0, 0, finding{fmt.Errorf("%s has no incident %d; it has %d, numbered from 1", dir, f.incident, len(list))}
+	}
+	return from, to, nil
+}
+
+// printIncident writes an incident in one line, and with its evidence when it opens.
+func printIncident(out io.Writer, i watch.Incident) {
+	fmt.Fprintln(out, noticeLine(i))
+	if i.Ended != 0 {
+		return
+	}
+	for _, e := range i.Evidence {
+		fmt.Fprintf(out, "          %s\n", e.Text)
+	}
 }
 
 func newWatchExport() *cobra.Command {

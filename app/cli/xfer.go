@@ -108,12 +108,19 @@ func (p *xferPlace) config() (c measure.Config, done func(), err error) {
 	return c, done, nil
 }
 
+// xferBench is 'xfer bench' with nixlbench's flags.
+type xferBench struct {
+	place                                     xferPlace
+	nixl                                      nixlbench
+	op, scheme, from, to, backend, class      string
+	minBlock, maxBlock, total                 string
+	minBatch, maxBatch, iters, warmup, rounds int
+	pairs, streams                            int
+	check, compare, noSums, noPeers, asJSON   bool
+}
+
 func newXferBench() *cobra.Command {
-	var place xferPlace
-	var op, scheme, from, to, backend, class, minBlock, maxBlock, total string
-	var minBatch, maxBatch, iters, warmup, rounds, pairs, streams int
-	var check, compare, noSums, noPeers, asJSON bool
-	var nixl nixlbench
+	var b xferBench
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Benchmark transfers, with nixlbench's flags and columns",
@@ -129,132 +136,149 @@ store's client and the GPU driver's copies, and names those not installed. Ratio
   weft xfer bench --scheme manytoone --num_initiator_dev 2
   weft xfer bench --backend SELF --target_seg_type VRAM --device soft --start_block_size 1M --compare`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := nixl.place(&place); err != nil {
-				return err
-			}
-			c, done, err := place.config()
-			if err != nil {
-				return err
-			}
-			defer done()
-			switch strings.ToUpper(op) {
-			case "READ":
-				c.Op = xfer.Read
-			case "WRITE":
-				c.Op = xfer.Write
-			default:
-				return fmt.Errorf("--op_type %q: want READ or WRITE", op)
-			}
-			if c.Local, err = xfer.ParseKind(from); err != nil {
-				return fmt.Errorf("--initiator_seg_type: %w", err)
-			}
-			if c.Remote, err = xfer.ParseKind(to); err != nil {
-				return fmt.Errorf("--target_seg_type: %w", err)
-			}
-			if c.Class, err = xfer.ParseClass(class); err != nil {
-				return fmt.Errorf("--class: %w", err)
-			}
-			switch strings.ToUpper(backend) {
-			case "", "WEFT", "UCX":
-			case "POSIX":
-				c.Here, c.Remote = true, xfer.File
-			case "OBJ":
-				c.Here, c.Remote = true, xfer.Object
-			case "SELF":
-				c.Here = true
-			default:
-				return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; paths between processes are chosen by --path",
-					backend)
-			}
-			for _, b := range []struct {
-				flag, text string
-				to         *int64
-			}{{"start_block_size", minBlock, &c.MinBlock}, {"max_block_size", maxBlock, &c.MaxBlock}, {"total_buffer_size", total, &c.Total}} {
-				n, err := unit.ParseBytes(b.text)
-				if err != nil || n <= 0 {
-					return fmt.Errorf("--%s %q: want a size, as 64K", b.flag, b.text)
-				}
-				*b.to = int64(n)
-			}
-			if !cmd.Flags().Changed("max_block_size") {
-				c.MaxBlock = max(c.MaxBlock, c.MinBlock)
-			}
-			if maxBatch < minBatch {
-				maxBatch = minBatch
-			}
-			if !cmd.Flags().Changed("total_buffer_size") && maxBatch > 0 && maxBatch <= xfer.MaxDescs &&
-				c.MaxBlock <= math.MaxInt64/int64(maxBatch) {
-				c.Total = max(c.Total, c.MaxBlock*int64(maxBatch))
-			}
-			for _, f := range []struct {
-				flag        string
-				value, most int
-				least       int
-			}{{"num_iter", iters, 1 << 30, 1}, {"warmup_iter", warmup, 1 << 30, 0}, {"start_batch_size", minBatch, xfer.MaxDescs, 1},
-				{"max_batch_size", maxBatch, xfer.MaxDescs, 1},
-				{"num_initiator_dev", pairs, 256, 1}, {"rounds", rounds, 1 << 20, 1}, {"streams", streams, 64, 1}} {
-				if f.value < f.least || f.value > f.most {
-					return fmt.Errorf("--%s %d: want %d to %d", f.flag, f.value, f.least, f.most)
-				}
-			}
-			if c.MaxBlock < c.MinBlock {
-				return fmt.Errorf("--max_block_size %v is less than --start_block_size %v", unit.Bytes(c.MaxBlock), unit.Bytes(c.MinBlock))
-			}
-			if float64(c.MaxBlock)*float64(maxBatch) > float64(c.Total) {
-				return fmt.Errorf("--total_buffer_size %v: %d blocks of %v need more", unit.Bytes(c.Total), maxBatch, unit.Bytes(c.MaxBlock))
-			}
-			if check && c.Local != xfer.Host {
-				return fmt.Errorf("--check_consistency needs host memory at the initiator; --initiator_seg_type is %s", from)
-			}
-			if !slices.Contains(measure.Schemes, scheme) {
-				return fmt.Errorf("--scheme %q: want %s", scheme, strings.Join(measure.Schemes, ", "))
-			}
-			c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = scheme, pairs, minBatch, maxBatch
-			c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams, c.NoSums, c.NoPeers = iters, warmup, rounds, check, compare, streams,
-				noSums, noPeers
-			if err := nixl.config(cmd, &c); err != nil {
-				return err
-			}
-			if !asJSON {
-				c.Progress = cmd.OutOrStdout()
-				measure.PrintHead(c.Progress)
-			}
-			rows, err := measure.Run(cmd.Context(), c)
-			if err != nil {
-				return finding{err}
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), rows)
-			}
-			return nil
-		},
+		RunE: b.run,
 	}
-	place.register(cmd)
-	nixl.register(cmd)
+	b.place.register(cmd)
+	b.nixl.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&op, "op_type", "READ", "READ or WRITE")
-	f.StringVar(&scheme, "scheme", "pairwise", "pairwise, manytoone or onetomany")
-	f.StringVar(&backend, "backend", "", "WEFT, POSIX for a file of the initiator, OBJ for an object of it, SELF for two regions of it")
-	f.StringVar(&from, "initiator_seg_type", "DRAM", "`KIND` at the initiator: DRAM, FILE, OBJ or VRAM")
-	f.StringVar(&to, "target_seg_type", "DRAM", "`KIND` at the target")
-	f.StringVar(&class, "class", "bulk", "latency, bulk or background")
-	f.StringVar(&minBlock, "start_block_size", "4K", "smallest block")
-	f.StringVar(&maxBlock, "max_block_size", "4K", "largest block")
-	f.IntVar(&minBatch, "start_batch_size", 1, "fewest blocks in a request")
-	f.IntVar(&maxBatch, "max_batch_size", 1, "most blocks in a request")
-	f.StringVar(&total, "total_buffer_size", "64M", "bytes of each region")
-	f.IntVar(&iters, "num_iter", 100, "requests of each initiator")
-	f.IntVar(&warmup, "warmup_iter", 10, "requests before")
-	f.IntVar(&rounds, "rounds", 5, "rounds between which comparisons run")
-	f.IntVar(&pairs, "num_initiator_dev", 1, "pairs, initiators of manytoone, or targets of onetomany")
-	f.IntVar(&streams, "streams", 1, "connections that carry data, for each address")
-	f.BoolVar(&noSums, "no-checksums", false, "send slices on sockets without checksums")
-	f.BoolVar(&noPeers, "no-peers", false, "--compare without ucx_perftest and MPI, whose processes spin")
-	f.BoolVar(&check, "check_consistency", false, "write, read back and compare")
-	f.BoolVar(&compare, "compare", false, "interleave with other tools that move the same bytes")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.StringVar(&b.op, "op_type", "READ", "READ or WRITE")
+	f.StringVar(&b.scheme, "scheme", "pairwise", "pairwise, manytoone or onetomany")
+	f.StringVar(&b.backend, "backend", "", "WEFT, POSIX for a file of the initiator, OBJ for an object of it, SELF for two regions of it")
+	f.StringVar(&b.from, "initiator_seg_type", "DRAM", "`KIND` at the initiator: DRAM, FILE, OBJ or VRAM")
+	f.StringVar(&b.to, "target_seg_type", "DRAM", "`KIND` at the target")
+	f.StringVar(&b.class, "class", "bulk", "latency, bulk or background")
+	f.StringVar(&b.minBlock, "start_block_size", "4K", "smallest block")
+	f.StringVar(&b.maxBlock, "max_block_size", "4K", "largest block")
+	f.IntVar(&b.minBatch, "start_batch_size", 1, "fewest blocks in a request")
+	f.IntVar(&b.maxBatch, "max_batch_size", 1, "most blocks in a request")
+	f.StringVar(&b.total, "total_buffer_size", "64M", "bytes of each region")
+	f.IntVar(&b.iters, "num_iter", 100, "requests of each initiator")
+	f.IntVar(&b.warmup, "warmup_iter", 10, "requests before")
+	f.IntVar(&b.rounds, "rounds", 5, "rounds between which comparisons run")
+	f.IntVar(&b.pairs, "num_initiator_dev", 1, "pairs, initiators of manytoone, or targets of onetomany")
+	f.IntVar(&b.streams, "streams", 1, "connections that carry data, for each address")
+	f.BoolVar(&b.noSums, "no-checksums", false, "send slices on sockets without checksums")
+	f.BoolVar(&b.noPeers, "no-peers", false, "--compare without ucx_perftest and MPI, whose processes spin")
+	f.BoolVar(&b.check, "check_consistency", false, "write, read back and compare")
+	f.BoolVar(&b.compare, "compare", false, "interleave with other tools that move the same bytes")
+	f.BoolVar(&b.asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func (b *xferBench) run(cmd *cobra.Command, _ []string) error {
+	if err := b.nixl.place(&b.place); err != nil {
+		return err
+	}
+	c, done, err := b.place.config()
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := b.kinds(&c); err != nil {
+		return err
+	}
+	if err := b.sizes(cmd, &c); err != nil {
+		return err
+	}
+	if b.check && c.Local != xfer.Host {
+		return fmt.Errorf("--check_consistency needs host memory at the initiator; --initiator_seg_type is %s", b.from)
+	}
+	if !slices.Contains(measure.Schemes, b.scheme) {
+		return fmt.Errorf("--scheme %q: want %s", b.scheme, strings.Join(measure.Schemes, ", "))
+	}
+	c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = b.scheme, b.pairs, b.minBatch, b.maxBatch
+	c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams, c.NoSums, c.NoPeers = b.iters, b.warmup, b.rounds, b.check, b.compare, b.streams,
+		b.noSums, b.noPeers
+	if err := b.nixl.config(cmd, &c); err != nil {
+		return err
+	}
+	if !b.asJSON {
+		c.Progress = cmd.OutOrStdout()
+		measure.PrintHead(c.Progress)
+	}
+	rows, err := measure.Run(cmd.Context(), c)
+	if err != nil {
+		return finding{err}
+	}
+	if b.asJSON {
+		return printJSON(cmd.OutOrStdout(), rows)
+	}
+	return nil
+}
+
+// kinds reads what is moved: the operation, the memory at either end, and which of nixlbench's backends that is.
+func (b *xferBench) kinds(c *measure.Config) (err error) {
+	switch strings.ToUpper(b.op) {
+	case "READ":
+		c.Op = xfer.Read
+	case "WRITE":
+		c.Op = xfer.Write
+	default:
+		return fmt.Errorf("--op_type %q: want READ or WRITE", b.op)
+	}
+	if c.Local, err = xfer.ParseKind(b.from); err != nil {
+		return fmt.Errorf("--initiator_seg_type: %w", err)
+	}
+	if c.Remote, err = xfer.ParseKind(b.to); err != nil {
+		return fmt.Errorf("--target_seg_type: %w", err)
+	}
+	if c.Class, err = xfer.ParseClass(b.class); err != nil {
+		return fmt.Errorf("--class: %w", err)
+	}
+	switch strings.ToUpper(b.backend) {
+	case "", "WEFT", "UCX":
+	case "POSIX":
+		c.Here, c.Remote = true, xfer.File
+	case "OBJ":
+		c.Here, c.Remote = true, xfer.Object
+	case "SELF":
+		c.Here = true
+	default:
+		return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; paths between processes are chosen by --path",
+			b.backend)
+	}
+	return nil
+}
+
+// sizes reads sizes and counts. Where the flags leave them open, the buffer is as large as the largest batch, and blocks
+// do not grow.
+func (b *xferBench) sizes(cmd *cobra.Command, c *measure.Config) error {
+	for _, f := range []struct {
+		flag, text string
+		to         *int64
+	}{{"start_block_size", b.minBlock, &c.MinBlock}, {"max_block_size", b.maxBlock, &c.MaxBlock}, {"total_buffer_size", b.total, &c.Total}} {
+		n, err := unit.ParseBytes(f.text)
+		if err != nil || n <= 0 {
+			return fmt.Errorf("--%s %q: want a size, as 64K", f.flag, f.text)
+		}
+		*f.to = int64(n)
+	}
+	if !cmd.Flags().Changed("max_block_size") {
+		c.MaxBlock = max(c.MaxBlock, c.MinBlock)
+	}
+	b.maxBatch = max(b.maxBatch, b.minBatch)
+	if !cmd.Flags().Changed("total_buffer_size") && b.maxBatch > 0 && b.maxBatch <= xfer.MaxDescs &&
+		c.MaxBlock <= math.MaxInt64/int64(b.maxBatch) {
+		c.Total = max(c.Total, c.MaxBlock*int64(b.maxBatch))
+	}
+	for _, f := range []struct {
+		flag        string
+		value, most int
+		least       int
+	}{{"num_iter", b.iters, 1 << 30, 1}, {"warmup_iter", b.warmup, 1 << 30, 0}, {"start_batch_size", b.minBatch, xfer.MaxDescs, 1},
+		{"max_batch_size", b.maxBatch, xfer.MaxDescs, 1},
+		{"num_initiator_dev", b.pairs, 256, 1}, {"rounds", b.rounds, 1 << 20, 1}, {"streams", b.streams, 64, 1}} {
+		if f.value < f.least || f.value > f.most {
+			return fmt.Errorf("--%s %d: want %d to %d", f.flag, f.value, f.least, f.most)
+		}
+	}
+	if c.MaxBlock < c.MinBlock {
+		return fmt.Errorf("--max_block_size %v is less than --start_block_size %v", unit.Bytes(c.MaxBlock), unit.Bytes(c.MinBlock))
+	}
+	if float64(c.MaxBlock)*float64(b.maxBatch) > float64(c.Total) {
+		return fmt.Errorf("--total_buffer_size %v: %d blocks of %v need more", unit.Bytes(c.Total), b.maxBatch, unit.Bytes(c.MaxBlock))
+	}
+	return nil
 }
 
 // printExplained prints what each path takes, with why beside the chosen one.

@@ -88,17 +88,13 @@ func (c *Config) Sizes() []int64 {
 
 // Complete checks what was asked for and finds the program.
 func (c *Config) Complete() error {
-	switch {
-	case c.Ranks < 1 || c.Ranks > launch.MaxRanks:
+	if c.Ranks < 1 || c.Ranks > launch.MaxRanks {
 		return fmt.Errorf("%d ranks; want 1 to %d", c.Ranks, launch.MaxRanks)
-	case c.MinBytes < 0 || c.MaxBytes < c.MinBytes:
-		return fmt.Errorf("sizes from %d to %d bytes; want -b at most -e, and neither below 0", c.MinBytes, c.MaxBytes)
-	case c.StepBytes < 0 || c.StepBytes == 0 && !(c.StepFactor > 1):
-		return fmt.Errorf("steps of %d bytes or by %g; want -i above 0 or -f above 1", c.StepBytes, c.StepFactor)
-	case c.StepBytes > 0 && (c.MaxBytes-c.MinBytes)/c.StepBytes >= maxSizes:
-		return fmt.Errorf("%d sizes; want at most %d: raise -i", (c.MaxBytes-c.MinBytes)/c.StepBytes+1, maxSizes)
-	case c.StepBytes == 0 && c.MinBytes == 0:
-		return fmt.Errorf("sizes from 0 multiplied by %g stay 0; want -b above 0, or -i", c.StepFactor)
+	}
+	if err := c.checkSizes(); err != nil {
+		return err
+	}
+	switch {
 	case !c.Type.Valid() || !c.Reduce.Valid():
 		return fmt.Errorf("type %s, reduction %s", c.Type, c.Reduce)
 	case c.Root < 0 || c.Root >= c.Ranks:
@@ -107,12 +103,11 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("%d iterations, %d to warm up, %d batches; want none below 0 and a batch", c.Iters, c.Warmup, c.Batches)
 	case c.Buffers != Registered && c.Buffers != Plain:
 		return fmt.Errorf("buffers %q; want %s or %s", c.Buffers, Registered, Plain)
-	case c.Device != "" && c.Device != CUDA && c.Device != Soft:
-		return fmt.Errorf("device %q; want %s, or %s for a GPU in software", c.Device, CUDA, Soft)
-	case c.Device != "" && (c.Op.Collective == sched.SendRecv || c.Op.Collective == sched.AllToAll && c.Op.V):
-		return fmt.Errorf("%s is not done on memory of GPUs", c.Op)
-	case c.DeviceWay != "" && (c.Device == "" || c.DeviceWay != string(device.Direct) && c.DeviceWay != string(device.Staged)):
-		return fmt.Errorf("way %q; want %s or %s, with a device", c.DeviceWay, device.Direct, device.Staged)
+	}
+	if err := c.checkDevice(); err != nil {
+		return err
+	}
+	switch {
 	case c.Unproven && c.Program == "":
 		return fmt.Errorf("unproven is for a program; algorithms are proven")
 	case c.Algo != "" && c.Program != "":
@@ -124,6 +119,36 @@ func (c *Config) Complete() error {
 		}
 	}
 	return c.find()
+}
+
+// checkSizes refuses sizes that do not end, or that are too many.
+func (c *Config) checkSizes() error {
+	switch {
+	case c.MinBytes < 0 || c.MaxBytes < c.MinBytes:
+		return fmt.Errorf("sizes from %d to %d bytes; want -b at most -e, and neither below 0", c.MinBytes, c.MaxBytes)
+	case c.StepBytes < 0 || c.StepBytes == 0 && !(c.StepFactor > 1):
+		return fmt.Errorf("steps of %d bytes or by %g; want -i above 0 or -f above 1", c.StepBytes, c.StepFactor)
+	case c.StepBytes > 0 && (c.MaxBytes-c.MinBytes)/c.StepBytes >= maxSizes:
+		return fmt.Errorf("%d sizes; want at most %d: raise -i", (c.MaxBytes-c.MinBytes)/c.StepBytes+1, maxSizes)
+	case c.StepBytes == 0 && c.MinBytes == 0:
+		return fmt.Errorf("sizes from 0 multiplied by %g stay 0; want -b above 0, or -i", c.StepFactor)
+	}
+	return nil
+}
+
+func (c *Config) checkDevice() error {
+	way := c.DeviceWay == "" || c.DeviceWay == string(device.Direct) || c.DeviceWay == string(device.Staged)
+	switch {
+	case c.Device == "" && c.DeviceWay == "":
+		return nil
+	case c.Device != "" && c.Device != CUDA && c.Device != Soft:
+		return fmt.Errorf("device %q; want %s, or %s for a GPU in software", c.Device, CUDA, Soft)
+	case c.Device != "" && (c.Op.Collective == sched.SendRecv || c.Op.Collective == sched.AllToAll && c.Op.V):
+		return fmt.Errorf("%s is not supported on GPU memory", c.Op)
+	case c.Device == "" || !way:
+		return fmt.Errorf("way %q; want %s or %s, with a device", c.DeviceWay, device.Direct, device.Staged)
+	}
+	return nil
 }
 
 func (c *Config) fromAlgo() (*sched.Program, error) {

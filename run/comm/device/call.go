@@ -163,7 +163,7 @@ func (c *Call) lengths(rank, size int) error {
 		return need("dst", c.Dst.Count, c.Src.Count)
 	case sched.Broadcast, sched.Barrier:
 	default:
-		return fmt.Errorf("%s is not done on memory of GPUs", c.Op)
+		return fmt.Errorf("%s is not supported on GPU memory", c.Op)
 	}
 	return nil
 }
