@@ -81,6 +81,9 @@ func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparis
 	if c.Transport != "shm" && c.Transport != "tcp" && (c.Transport != "mixed" || !hosts) {
 		return c, fmt.Errorf("--transport %s: other libraries have shm and tcp, and with --namespaces both", c.Transport)
 	}
+	if c.Rounds < 1 || c.Batch <= 0 {
+		return c, fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", c.Rounds, c.Batch)
+	}
 	if err := f.contradiction(); err != nil {
 		return c, err
 	}
@@ -111,8 +114,6 @@ func (f *benchFlags) comparison(ops []string, hosts, sized bool) (bench.Comparis
 // contradiction finds flags that do not go together.
 func (f *benchFlags) contradiction() error {
 	switch {
-	case f.rounds < 1 || f.batch <= 0:
-		return fmt.Errorf("--rounds %d --batch %s: want at least 1 round and some time", f.rounds, f.batch)
 	case f.hogs < 0 || (f.hogs > 0 || f.quota != "") && !f.spread:
 		return fmt.Errorf("--hogs %d --quota %q: want no hogs or more, and --spread with them", f.hogs, f.quota)
 	case f.canonical && (f.spread || f.best):

@@ -242,13 +242,6 @@ func (s *netCheck) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(s.fabric) > 0 {
-		more, err := fabricDrift(p.Graph, s.fabric)
-		if err != nil {
-			return err
-		}
-		found = append(found, more...)
-	}
 	return tellDrift(cmd, args[0], fmt.Sprintf("%s: %s read", p.Name, count(devices, "device")), found, s.asJSON, s.unread)
 }
 
@@ -311,7 +304,11 @@ func (s *netCheck) compare(cmd *cobra.Command, p *network.Plan) (found []check.F
 			break
 		}
 	}
-	return found, len(r), nil
+	if len(s.fabric) == 0 {
+		return found, len(r), nil
+	}
+	more, err := fabricDrift(p.Graph, s.fabric)
+	return append(found, more...), len(r), err
 }
 
 // tellDrift prints what differs; it is a finding if anything does.

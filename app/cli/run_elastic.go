@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,10 +108,7 @@ func (r *elasticRun) run(ctx context.Context, command []string, master string, p
 		return err
 	}
 	if master != "" && r.flags.Endpoint == "" { // as torchrun's static rendezvous has it
-		if port == 0 {
-			port = place.CoordPort
-		}
-		r.flags.Endpoint = net.JoinHostPort(master, strconv.Itoa(port))
+		r.flags.Endpoint = net.JoinHostPort(master, strconv.Itoa(cmp.Or(port, place.CoordPort)))
 	}
 	if err := r.torch.complete(os.Getenv); err != nil {
 		return err
@@ -159,11 +157,7 @@ func (r *elasticRun) job(where place.Place) (job place.Job, err error) {
 		return job, errors.New("--coord-user, --coord-ca, --coord-cert and --coord-key are for an etcd that is there; here the coordinator is in the run: leave them out, or name one with --coord etcd://HOST:PORT")
 	}
 	if r.explain {
-		for _, line := range where.Why {
-			fmt.Fprintln(r.err, line)
-		}
-		fmt.Fprintf(r.err, "node %d of %d with %d ranks, %d to %d in all, job %s, coordinator %s\n",
-			job.Node, job.Nodes, job.NProc, job.Min, job.Max, job.Name, meeting(job))
+		r.explained(where, job)
 	}
 	if r.follow && !r.flags.Min.Given {
 		job.Min = 1 // a rank that is started again is missing for a moment
@@ -183,6 +177,15 @@ func (r *elasticRun) token(job place.Job) (string, error) {
 		return "", errors.New("WEFT_TOKEN is not set: give all nodes of the job the same secret in it")
 	}
 	return "", nil
+}
+
+// explained prints which flag or variable gave what, and what came of it.
+func (r *elasticRun) explained(where place.Place, job place.Job) {
+	for _, line := range where.Why {
+		fmt.Fprintln(r.err, line)
+	}
+	fmt.Fprintf(r.err, "node %d of %d with %d ranks, %d to %d in all, job %s, coordinator %s\n",
+		job.Node, job.Nodes, job.NProc, job.Min, job.Max, job.Name, meeting(job))
 }
 
 func meeting(j place.Job) string {

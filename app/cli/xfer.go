@@ -180,11 +180,8 @@ func (b *xferBench) run(cmd *cobra.Command, _ []string) error {
 	if err := b.sizes(cmd, &c); err != nil {
 		return err
 	}
-	if b.check && c.Local != xfer.Host {
-		return fmt.Errorf("--check_consistency needs host memory at the initiator; --initiator_seg_type is %s", b.from)
-	}
-	if !slices.Contains(measure.Schemes, b.scheme) {
-		return fmt.Errorf("--scheme %q: want %s", b.scheme, strings.Join(measure.Schemes, ", "))
+	if err := b.limits(&c); err != nil {
+		return err
 	}
 	c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = b.scheme, b.pairs, b.minBatch, b.maxBatch
 	c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams, c.NoSums, c.NoPeers = b.iters, b.warmup, b.rounds, b.check, b.compare, b.streams,
@@ -240,8 +237,8 @@ func (b *xferBench) kinds(c *measure.Config) (err error) {
 	return nil
 }
 
-// sizes reads sizes and counts. Where the flags leave them open, the buffer is as large as the largest batch, and blocks
-// do not grow.
+// sizes reads the sizes of blocks and of the buffer. Where the flags leave them open, the buffer is as large as the
+// largest batch, and blocks do not grow.
 func (b *xferBench) sizes(cmd *cobra.Command, c *measure.Config) error {
 	for _, f := range []struct {
 		flag, text string
@@ -261,6 +258,11 @@ func (b *xferBench) sizes(cmd *cobra.Command, c *measure.Config) error {
 		c.MaxBlock <= math.MaxInt64/int64(b.maxBatch) {
 		c.Total = max(c.Total, c.MaxBlock*int64(b.maxBatch))
 	}
+	return nil
+}
+
+// limits refuses counts and sizes that are out of range or do not go together.
+func (b *xferBench) limits(c *measure.Config) error {
 	for _, f := range []struct {
 		flag        string
 		value, most int
@@ -277,6 +279,12 @@ func (b *xferBench) sizes(cmd *cobra.Command, c *measure.Config) error {
 	}
 	if float64(c.MaxBlock)*float64(b.maxBatch) > float64(c.Total) {
 		return fmt.Errorf("--total_buffer_size %v: %d blocks of %v need more", unit.Bytes(c.Total), b.maxBatch, unit.Bytes(c.MaxBlock))
+	}
+	if b.check && c.Local != xfer.Host {
+		return fmt.Errorf("--check_consistency needs host memory at the initiator; --initiator_seg_type is %s", b.from)
+	}
+	if !slices.Contains(measure.Schemes, b.scheme) {
+		return fmt.Errorf("--scheme %q: want %s", b.scheme, strings.Join(measure.Schemes, ", "))
 	}
 	return nil
 }

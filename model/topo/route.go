@@ -187,26 +187,43 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 		return r.torus(from, to, way)
 	}
 	if e, ok := g.direct(from, to); ok && g.Class(e.Link).Kind.Accelerator() {
-		total := float32(0)
-		edges := g.between(from, to)
-		for _, e := range edges {
-			if g.Class(e.Link).Kind.Accelerator() {
-				total += float32(g.Rate(e.Link))
-			}
-		}
-		for _, e := range edges {
-			if g.Class(e.Link).Kind.Accelerator() {
-				way = append(way, r.use(from, e, float32(g.Rate(e.Link))/total))
-			}
-		}
-		return way, true
+		return r.bundle(from, to, way), true
 	}
-	// Depths from the far end over switches only, as far as the near end.
+	if !r.depths(from, to) {
+		return way, false
+	}
+	if r.depth[from] == 2 {
+		r.widest(from, to)
+	}
+	return r.stripe(from, to, way), true
+}
+
+// bundle takes all direct links between two GPUs, in proportion to their rates.
+func (r *router) bundle(from, to NodeID, way []Use) []Use {
+	g := r.g
+	total := float32(0)
+	edges := g.between(from, to)
+	for _, e := range edges {
+		if g.Class(e.Link).Kind.Accelerator() {
+			total += float32(g.Rate(e.Link))
+		}
+	}
+	for _, e := range edges {
+		if g.Class(e.Link).Kind.Accelerator() {
+			way = append(way, r.use(from, e, float32(g.Rate(e.Link))/total))
+		}
+	}
+	return way
+}
+
+// depths numbers switches by their distance from the far end, over switches only and as far as the near end. It says
+// whether it came there.
+func (r *router) depths(from, to NodeID) bool {
+	g := r.g
 	clear(r.depth)
 	r.queue = append(r.queue[:0], to)
 	r.depth[to] = 0
-	found := false
-	for q := 0; q < len(r.queue) && !found; q++ {
+	for q := 0; q < len(r.queue); q++ {
 		n := r.queue[q]
 		for _, e := range g.Edges(n) {
 			if !g.Class(e.Link).Kind.Accelerator() {
@@ -214,8 +231,7 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 			}
 			if e.Peer == from {
 				r.depth[from] = r.depth[n] + 1
-				found = true
-				break
+				return true
 			}
 			if g.Nodes[e.Peer].Kind != NVSwitch {
 				continue
@@ -226,12 +242,13 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 			}
 		}
 	}
-	if !found {
-		return way, false
-	}
-	if r.depth[from] == 2 {
-		r.widest(from, to)
-	}
+	return false
+}
+
+// stripe spreads traffic over all ways that come nearer with every hop. What enters a node leaves it in proportion to
+// what its links carry.
+func (r *router) stripe(from, to NodeID, way []Use) []Use {
+	g := r.g
 	clear(r.share)
 	r.share[from] = 1
 	r.queue = append(r.queue[:0], from)
@@ -262,7 +279,7 @@ func (r *router) accelerated(from, to NodeID, way []Use) ([]Use, bool) {
 			r.share[e.Peer] += part
 		}
 	}
-	return way, true
+	return way
 }
 
 // widest keeps, of the switches between two GPUs, those of the network that carries most. Switches are of one network if they have

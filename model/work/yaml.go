@@ -79,20 +79,34 @@ func FromYAML(name string, data []byte) (*Model, error) {
 	if f.Name != "" {
 		m.Name = f.Name
 	}
-	for _, p := range []struct{ to, from *int }{{&m.Layers, f.Layers}, {&m.Hidden, f.Hidden}, {&m.Heads, f.Heads}, {&m.Vocab, f.Vocab},
+	given([]field[int]{{&m.Layers, f.Layers}, {&m.Hidden, f.Hidden}, {&m.Heads, f.Heads}, {&m.Vocab, f.Vocab},
 		{&m.Positions, f.Pos}, {&m.RoPEBase, f.Base},
 		{&m.Experts, f.E}, {&m.TopK, f.K}, {&m.ExpertFFN, f.EFFN}, {&m.SharedFFN, f.SFFN}, {&m.DenseFirst, f.Dense}, {&m.MoEEvery, f.Every},
-		{&m.Window, f.Window}, {&m.Windowed, f.WinL}, {&m.MTP, f.MTP}} {
-		if p.from != nil {
-			*p.to = *p.from
+		{&m.Window, f.Window}, {&m.Windowed, f.WinL}, {&m.MTP, f.MTP}})
+	given([]field[bool]{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias},
+		{&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}, {&m.BothWays, f.Both}, {&m.Sinks, f.Sinks}})
+	m.derive(&f)
+	if f.MLA != nil {
+		m.MLA = &MLA{f.MLA.Q, f.MLA.KV, f.MLA.NoPE, f.MLA.RoPE, f.MLA.V}
+	}
+	return m, m.Check()
+}
+
+// field is a value of a model and what the file has for it, nil for nothing.
+type field[T any] struct{ to, from *T }
+
+// given takes over what the file has.
+func given[T any](fields []field[T]) {
+	for _, f := range fields {
+		if f.from != nil {
+			*f.to = *f.from
 		}
 	}
-	for _, p := range []struct{ to, from *bool }{{&m.Gated, f.Gated}, {&m.Tied, f.Tied}, {&m.LayerNorm, f.LN}, {&m.Bias, f.Bias},
-		{&m.QKVBias, f.QKV}, {&m.QKNorm, f.QKNorm}, {&m.BothWays, f.Both}, {&m.Sinks, f.Sinks}} {
-		if p.from != nil {
-			*p.to = *p.from
-		}
-	}
+}
+
+// derive fills in the sizes that follow from others unless the file states them. Those of the model that it is like hold
+// until the file changes what they follow from.
+func (m *Model) derive(f *file) {
 	switch {
 	case f.FFN != nil:
 		m.FFN = *f.FFN
@@ -114,13 +128,9 @@ func FromYAML(name string, data []byte) (*Model, error) {
 	case (f.Hidden != nil || f.Heads != nil || m.HeadDim == 0) && m.Heads > 0:
 		m.HeadDim = m.Hidden / m.Heads
 	}
-	if f.MLA != nil {
-		m.MLA = &MLA{f.MLA.Q, f.MLA.KV, f.MLA.NoPE, f.MLA.RoPE, f.MLA.V}
-	}
 	if m.Window > 0 && f.WinL == nil && f.Window != nil {
 		m.Windowed = m.Layers
 	}
-	return m, m.Check()
 }
 
 // Read reads a model's file: a config.json of Hugging Face, or weft's own YAML.

@@ -146,31 +146,8 @@ func Moves(src, dst Layout, from, to []int, p Part) ([]Copy, error) {
 	if p.Layers == 0 {
 		p.Layers = src.Layers - p.Layer
 	}
-	if p.Layer < 0 || p.Layers < 0 || p.Layer+p.Layers > src.Layers {
-		return nil, fmt.Errorf("kv: layers %d to %d of %d", p.Layer, p.Layer+p.Layers, src.Layers)
-	}
-	if p.Token < 0 || p.Tokens < 0 {
-		return nil, fmt.Errorf("kv: %d tokens from token %d on", p.Tokens, p.Token)
-	}
-	for _, side := range []struct {
-		name  string
-		l     Layout
-		table []int
-	}{{"source", src, from}, {"destination", dst, to}} {
-		if p.Token+p.Tokens > len(side.table)*side.l.Block {
-			return nil, fmt.Errorf("kv: tokens %d to %d do not fit the %s's %d blocks of %d",
-				p.Token, p.Token+p.Tokens, side.name, len(side.table), side.l.Block)
-		}
-		used := map[int]bool{}
-		for _, b := range side.table {
-			if b < 0 || b >= side.l.Blocks {
-				return nil, fmt.Errorf("kv: block %d of the %s's %d", b, side.name, side.l.Blocks)
-			}
-			if used[b] && side.name == "destination" {
-				return nil, fmt.Errorf("kv: block %d of the destination is in the table twice", b)
-			}
-			used[b] = true
-		}
+	if err := p.check(src, dst, from, to); err != nil {
+		return nil, err
 	}
 	m := mover{src: src, dst: dst, from: src.steps(), to: dst.steps()}
 	for layer := p.Layer; layer < p.Layer+p.Layers; layer++ {
@@ -190,6 +167,37 @@ func Moves(src, dst Layout, from, to []int, p Part) ([]Copy, error) {
 		}
 	}
 	return m.out, nil
+}
+
+// check says whether both sides have the part. A block may be read twice, but not written twice.
+func (p Part) check(src, dst Layout, from, to []int) error {
+	if p.Layer < 0 || p.Layers < 0 || p.Layer+p.Layers > src.Layers {
+		return fmt.Errorf("kv: layers %d to %d of %d", p.Layer, p.Layer+p.Layers, src.Layers)
+	}
+	if p.Token < 0 || p.Tokens < 0 {
+		return fmt.Errorf("kv: %d tokens from token %d on", p.Tokens, p.Token)
+	}
+	for _, side := range []struct {
+		name  string
+		l     Layout
+		table []int
+	}{{"source", src, from}, {"destination", dst, to}} {
+		if p.Token+p.Tokens > len(side.table)*side.l.Block {
+			return fmt.Errorf("kv: tokens %d to %d do not fit the %s's %d blocks of %d",
+				p.Token, p.Token+p.Tokens, side.name, len(side.table), side.l.Block)
+		}
+		used := map[int]bool{}
+		for _, b := range side.table {
+			if b < 0 || b >= side.l.Blocks {
+				return fmt.Errorf("kv: block %d of the %s's %d", b, side.name, side.l.Blocks)
+			}
+			if used[b] && side.name == "destination" {
+				return fmt.Errorf("kv: block %d of the destination is in the table twice", b)
+			}
+			used[b] = true
+		}
+	}
+	return nil
 }
 
 type mover struct {

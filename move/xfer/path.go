@@ -248,35 +248,50 @@ func (r *Request) mappable(s *session, path string) string {
 			continue
 		}
 		last = d.Region
+		why := ""
 		if r.t.Op == Read {
-			m, err := r.peer.region(d.Region)
-			switch {
-			case err != nil:
-				return err.Error()
-			case m.Kind != Host:
-				return fmt.Sprintf("region %q is a %s, not memory", m.Name, m.Kind)
-			case path == "shm" && s.share == nil:
-				return s.noShare
-			case path == "shm" && m.Share < 0:
-				return fmt.Sprintf("region %q is not from Alloc", m.Name)
-			case path == "pull" && s.slots == nil:
-				return "its table of leases cannot be mapped: " + s.noShare
-			case path == "pull" && m.Share < 0 && (s.pid == 0 || m.Addr == 0):
-				return "its memory cannot be read: " + s.noPull
-			}
-			continue
+			why = r.readable(s, path, d.Region)
+		} else {
+			why = s.lendable(r.t.Local.own[d.Region], path)
 		}
-		g := r.t.Local.own[d.Region]
-		switch {
-		case g.mem == nil:
-			return fmt.Sprintf("region %q is a %s, not memory", g.name, g.Kind())
-		case !s.mapShare:
-			return "it could not map our memory"
-		case path == "shm" && g.share < 0:
-			return fmt.Sprintf("region %q is not from Alloc", g.name)
-		case path == "pull" && g.share < 0 && !s.mayPull:
-			return "it cannot read our memory"
+		if why != "" {
+			return why
 		}
+	}
+	return ""
+}
+
+// readable says why this process cannot map or read the peer's region.
+func (r *Request) readable(s *session, path string, region uint32) string {
+	m, err := r.peer.region(region)
+	switch {
+	case err != nil:
+		return err.Error()
+	case m.Kind != Host:
+		return fmt.Sprintf("region %q is a %s, not memory", m.Name, m.Kind)
+	case path == "shm" && s.share == nil:
+		return s.noShare
+	case path == "shm" && m.Share < 0:
+		return fmt.Sprintf("region %q is not from Alloc", m.Name)
+	case path == "pull" && s.slots == nil:
+		return "its table of leases cannot be mapped: " + s.noShare
+	case path == "pull" && m.Share < 0 && (s.pid == 0 || m.Addr == 0):
+		return "its memory cannot be read: " + s.noPull
+	}
+	return ""
+}
+
+// lendable says why the peer cannot map or read a region of this process.
+func (s *session) lendable(g *Region, path string) string {
+	switch {
+	case g.mem == nil:
+		return fmt.Sprintf("region %q is a %s, not memory", g.name, g.Kind())
+	case !s.mapShare:
+		return "it could not map our memory"
+	case path == "shm" && g.share < 0:
+		return fmt.Sprintf("region %q is not from Alloc", g.name)
+	case path == "pull" && g.share < 0 && !s.mayPull:
+		return "it cannot read our memory"
 	}
 	return ""
 }

@@ -127,7 +127,7 @@ func (w *world) inCollectives(out []edge, r int, views map[int]*view, missing bo
 	for _, key := range w.keys {
 		st := views[r].coll[key]
 		g := w.groups[key]
-		if st == nil || st.oldest < 0 || len(g.Ranks) < 2 {
+		if st == nil || st.oldest < 0 {
 			continue
 		}
 		for _, m := range g.Ranks {

@@ -59,12 +59,14 @@ func (d *diag) pciRules() {
 	}
 }
 
+// below says whether a link is known to run at less than it could; 0 is unknown.
+func below[T int | float64](is, most T) bool { return is > 0 && is < most }
+
 // pciLink compares what a NIC's or GPU's link runs at with what it could.
 func (d *diag) pciLink(p PCI, s Subject) {
 	kind := pciKind(p)
-	narrow := p.Width > 0 && p.WidthMax > 0 && p.Width < p.WidthMax
-	slow := kind == "nic" && p.Speed > 0 && p.SpeedMax > 0 && p.Speed < p.SpeedMax
-	if kind == "" || !narrow && !slow {
+	slow := kind == "nic" && below(p.Speed, p.SpeedMax)
+	if kind == "" || !slow && !below(p.Width, p.WidthMax) {
 		return
 	}
 	f := d.find("pcie-degraded", s, p.At)

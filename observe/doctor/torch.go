@@ -306,9 +306,7 @@ func (d *diag) exceptions() {
 	}, "cuda_oom")
 	jb.each(func(_ *proc, l *Line) { first(l) }, "cuda_oom", "gpu_access", "disk_full", "loader_shm")
 	delete(raised, -1)
-	if len(raised) > 0 && !d.hung() && len(d.c.Dumps) == 0 {
-		d.waitForFailed(raised)
-	}
+	d.waitForFailed(raised)
 }
 
 func (d *diag) programError(l *Line) {
@@ -349,6 +347,9 @@ var kernelFault = regexp.MustCompile(`illegal|launch|assert|misaligned`)
 
 // waitForFailed is a hang without dumps: ranks timed out, because they wait for those that raised an error.
 func (d *diag) waitForFailed(raised map[int]*Line) {
+	if len(raised) == 0 || d.hung() || len(d.c.Dumps) > 0 {
+		return
+	}
 	waiting := map[int]bool{}
 	var op *Line
 	d.job.each(func(_ *proc, l *Line) {

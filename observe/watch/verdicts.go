@@ -274,14 +274,7 @@ func (m *Machine) sustained(now float64, raise raiser) {
 func (m *Machine) roles(now float64) {
 	m.stand = m.stand[:0]
 	role := map[string][]peer{}
-	jobs := map[string]string{} // which job a host runs
-	for _, n := range slices.Sorted(maps.Keys(m.jobs)) {
-		for _, r := range m.jobs[n].ranks {
-			if r.gone == 0 {
-				jobs[r.host] = n
-			}
-		}
-	}
+	jobs := m.jobOf()
 	for _, name := range slices.Sorted(maps.Keys(m.hosts)) {
 		h := m.hosts[name]
 		for _, p := range h.ports {
@@ -300,6 +293,19 @@ func (m *Machine) roles(now float64) {
 			m.role(now, k, role[k])
 		}
 	}
+}
+
+// jobOf says which job a host runs; of several the last by name.
+func (m *Machine) jobOf() map[string]string {
+	jobs := map[string]string{}
+	for _, n := range slices.Sorted(maps.Keys(m.jobs)) {
+		for _, r := range m.jobs[n].ranks {
+			if r.gone == 0 {
+				jobs[r.host] = n
+			}
+		}
+	}
+	return jobs
 }
 
 // peer is a port among those of its role, with its host and the job that runs there, "" if none does.

@@ -3,6 +3,7 @@ package format
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,13 +155,47 @@ func encodeJSON(out io.Writer, g *topo.Graph) error {
 // decodeJSON reads what encodeJSON writes, strictly: an unknown key, an index
 // out of range or a second value is an error.
 func decodeJSON(name string, data []byte) (*topo.Graph, error) {
+	v, err := strictJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	b := topo.NewBuilder(cmp.Or(v.Name, name))
+	for _, h := range v.Hosts {
+		b.Host(topo.Host{Name: h.Name, Model: h.Model, Pod: orNone(h.Pod), Rack: orNone(h.Rack)})
+	}
+	for i, f := range v.Fabrics {
+		family, err := topo.ParseFamily(f.Family)
+		if err != nil {
+			return nil, badItem("fabrics", i, "%v", err)
+		}
+		b.Fabric(topo.Fabric{Name: f.Name, Family: family, Dims: f.Dims, Service: f.Service})
+	}
+	classes := make([]topo.ClassID, len(v.Classes))
+	for i, c := range v.Classes {
+		kind, err := topo.ParseLinkKind(c.Kind)
+		if err != nil {
+			return nil, badItem("classes", i, "%v", err)
+		}
+		classes[i] = b.Class(topo.Class{Kind: kind, Gen: c.Gen, Lanes: c.Lanes, Rate: unit.Rate(c.Rate), Latency: unit.Time(c.Latency)})
+	}
+	if err := v.nodes(b); err != nil {
+		return nil, err
+	}
+	if err := v.links(b, classes); err != nil {
+		return nil, err
+	}
+	return finish("json", b)
+}
+
+// strictJSON decodes the file and nothing behind it.
+func strictJSON(data []byte) (*jsonGraph, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	var v jsonGraph
+	v := &jsonGraph{}
 	fail := func(offset int64, format string, args ...any) error {
 		return errorAt("json", 1+bytes.Count(data[:min(int(offset), len(data))], []byte{'\n'}), format, args...)
 	}
-	if err := d.Decode(&v); err != nil {
+	if err := d.Decode(v); err != nil {
 		offset := d.InputOffset()
 		var syntax *json.SyntaxError
 		var kind *json.UnmarshalTypeError
@@ -178,44 +213,28 @@ func decodeJSON(name string, data []byte) (*topo.Graph, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return nil, fail(d.InputOffset(), "more follows after the end of the topology")
 	}
-	b := topo.NewBuilder(v.Name)
-	if v.Name == "" {
-		b = topo.NewBuilder(name)
-	}
-	bad := func(list string, i int, format string, args ...any) error {
-		return fmt.Errorf("json: %s[%d]: %s", list, i, fmt.Sprintf(format, args...))
-	}
-	for _, h := range v.Hosts {
-		b.Host(topo.Host{Name: h.Name, Model: h.Model, Pod: orNone(h.Pod), Rack: orNone(h.Rack)})
-	}
-	for i, f := range v.Fabrics {
-		family, err := topo.ParseFamily(f.Family)
-		if err != nil {
-			return nil, bad("fabrics", i, "%v", err)
-		}
-		b.Fabric(topo.Fabric{Name: f.Name, Family: family, Dims: f.Dims, Service: f.Service})
-	}
-	classes := make([]topo.ClassID, len(v.Classes))
-	for i, c := range v.Classes {
-		kind, err := topo.ParseLinkKind(c.Kind)
-		if err != nil {
-			return nil, bad("classes", i, "%v", err)
-		}
-		classes[i] = b.Class(topo.Class{Kind: kind, Gen: c.Gen, Lanes: c.Lanes, Rate: unit.Rate(c.Rate), Latency: unit.Time(c.Latency)})
-	}
+	return v, nil
+}
+
+// badItem is an error in one element of a list.
+func badItem(list string, i int, format string, args ...any) error {
+	return fmt.Errorf("json: %s[%d]: %s", list, i, fmt.Sprintf(format, args...))
+}
+
+func (v *jsonGraph) nodes(b *topo.Builder) error {
 	parts := make([]int, len(v.Hosts))
 	for i, n := range v.Nodes {
 		kind, err := topo.ParseKind(n.Kind)
 		if err != nil {
-			return nil, bad("nodes", i, "%v", err)
+			return badItem("nodes", i, "%v", err)
 		}
 		host := orNone(n.Host)
 		if host != topo.None && (host < 0 || int(host) >= len(v.Hosts)) {
-			return nil, bad("nodes", i, "host is %d; there are %d hosts", host, len(v.Hosts))
+			return badItem("nodes", i, "host is %d; there are %d hosts", host, len(v.Hosts))
 		}
 		if host != topo.None {
 			if parts[host]++; parts[host] > maxParts {
-				return nil, bad("nodes", i, "host %q has more than %d parts", clip(v.Hosts[host].Name), maxParts)
+				return badItem("nodes", i, "host %q has more than %d parts", clip(v.Hosts[host].Name), maxParts)
 			}
 		}
 		id := b.Node(topo.Node{Kind: kind, Name: n.Name, Host: topo.HostID(host), Tier: n.Tier, Fabric: orNone(n.Fabric), Plane: orNone(n.Plane),
@@ -223,15 +242,19 @@ func decodeJSON(name string, data []byte) (*topo.Graph, error) {
 			Ports: n.Ports, Pod: orNone(n.Pod), Rack: orNone(n.Rack), Pos: orNone(n.Pos), Model: n.Model})
 		b.Attr(id, n.Attrs)
 	}
+	return nil
+}
+
+func (v *jsonGraph) links(b *topo.Builder, classes []topo.ClassID) error {
 	for i, l := range v.Links {
 		if l.A < 0 || l.B < 0 || int(l.A) >= len(v.Nodes) || int(l.B) >= len(v.Nodes) {
-			return nil, bad("links", i, "joins nodes %d and %d of %d", l.A, l.B, len(v.Nodes))
+			return badItem("links", i, "joins nodes %d and %d of %d", l.A, l.B, len(v.Nodes))
 		}
 		if int(l.Class) >= len(classes) {
-			return nil, bad("links", i, "class is %d; there are %d classes", l.Class, len(classes))
+			return badItem("links", i, "class is %d; there are %d classes", l.Class, len(classes))
 		}
 		id := b.Link(topo.Link{A: topo.NodeID(l.A), B: topo.NodeID(l.B), APort: l.APort, BPort: l.BPort, Class: classes[l.Class], Count: l.Count})
 		b.Wire(id, l.Attrs)
 	}
-	return finish("json", b)
+	return nil
 }

@@ -190,118 +190,148 @@ func kind(err error) string {
 
 var errParameter = errors.New("wrong use")
 
-func (g *Agent) do(c call, r *answer) (err error) {
-	if g.a == nil && c.Do != "new" {
-		return fmt.Errorf("%s before new: %w", c.Do, errParameter)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTime)
-	defer cancel()
-	switch c.Do {
-	case "new":
-		if g.a != nil {
-			return fmt.Errorf("the agent is there already: %w", errParameter)
-		}
-		g.a, err = xfer.New(xfer.Config{Name: c.Name, Token: c.Token, Listen: c.Listen})
-		return err
-	case "store":
-		return g.openStore(c)
-	case "query":
-		return g.query(ctx, c, r)
-	case "etcd put", "etcd get", "etcd delete":
-		return g.entries.do(ctx, c, r)
-	case "register":
-		s, access, err := g.storage(c)
-		if err != nil {
-			return err
-		}
-		g.regions[c.Name], err = g.a.Register(c.Name, s, access)
-		if err != nil {
-			delete(g.regions, c.Name)
-			return err
-		}
-		if g.GPU != nil && s.Kind() == xfer.Host {
-			g.hosts[c.Name] = span{c.Addr, c.Len}
-			pinned.add(g.hosts[c.Name])
-		}
-		return nil
-	case "deregister":
-		x := g.regions[c.Name]
-		if x == nil {
-			return fmt.Errorf("region %q: %w", c.Name, xfer.ErrRegion)
-		}
-		delete(g.regions, c.Name)
-		err := x.Release(ctx)
-		g.unpin(c.Name)
-		return err
-	case "describe":
-		r.Blob = g.a.Describe()
-		return nil
-	case "open":
-		p, err := g.a.Open(c.Blob)
-		if err != nil {
-			return err
-		}
-		g.peers[p.ID().Name] = p
-		r.Name = p.ID().Name
-		return nil
-	case "forget":
-		if p := g.peers[c.Name]; p != nil {
-			g.a.Forget(p)
-			delete(g.peers, c.Name)
-			return nil
-		}
-		return fmt.Errorf("agent %q: %w", c.Name, xfer.ErrAgent)
-	case "prepare":
-		return g.prepare(c, r)
-	case "drop":
-		if l := g.lists[c.List]; l != nil {
-			l.Release()
-			delete(g.lists, c.List)
-			return nil
-		}
-		return fmt.Errorf("list %d: %w", c.List, xfer.ErrRegion)
-	case "index":
+// calls are what a program may ask of an agent, by the call's name. Apart from "new" each needs an agent.
+var calls = map[string]func(g *Agent, ctx context.Context, c call, r *answer) error{
+	"store":       func(g *Agent, _ context.Context, c call, _ *answer) error { return g.openStore(c) },
+	"query":       (*Agent).query,
+	"etcd put":    etcd,
+	"etcd get":    etcd,
+	"etcd delete": etcd,
+	"register":    func(g *Agent, _ context.Context, c call, _ *answer) error { return g.register(c) },
+	"deregister":  func(g *Agent, ctx context.Context, c call, _ *answer) error { return g.deregister(ctx, c) },
+	"describe":    func(g *Agent, _ context.Context, _ call, r *answer) error { r.Blob = g.a.Describe(); return nil },
+	"open":        func(g *Agent, _ context.Context, c call, r *answer) error { return g.open(c, r) },
+	"forget":      func(g *Agent, _ context.Context, c call, _ *answer) error { return g.forget(c) },
+	"prepare":     func(g *Agent, _ context.Context, c call, r *answer) error { return g.prepare(c, r) },
+	"drop":        func(g *Agent, _ context.Context, c call, _ *answer) error { return g.drop(c) },
+	"index": func(g *Agent, _ context.Context, c call, r *answer) error {
 		g.next++
 		g.indices[g.next], r.Number = index{numbers(c.LI), numbers(c.FI)}, g.next
 		return nil
-	case "unindex":
-		delete(g.indices, c.Index)
-		return nil
-	case "post":
-		return g.post(c, r)
-	case "poll":
+	},
+	"unindex": func(g *Agent, _ context.Context, c call, _ *answer) error { delete(g.indices, c.Index); return nil },
+	"post":    func(g *Agent, _ context.Context, c call, r *answer) error { return g.post(c, r) },
+	"poll": func(g *Agent, _ context.Context, c call, r *answer) error {
 		s, err := g.Look(c.Req)
 		if err == nil {
 			s.tell(r)
 		}
 		return err
-	case "release":
-		return g.release(c.Req)
-	case "notify":
-		p := g.peers[c.Peer]
-		if p == nil {
-			return fmt.Errorf("agent %q: %w", c.Peer, xfer.ErrAgent)
+	},
+	"release": func(g *Agent, _ context.Context, c call, _ *answer) error { return g.release(c.Req) },
+	"notify":  func(g *Agent, _ context.Context, c call, _ *answer) error { return g.say(c) },
+	"notices": func(g *Agent, _ context.Context, _ call, r *answer) error { g.notices(r); return nil },
+}
+
+func etcd(g *Agent, ctx context.Context, c call, r *answer) error { return g.entries.do(ctx, c, r) }
+
+// do answers one call of the program, within callTime.
+func (g *Agent) do(c call, r *answer) (err error) {
+	if c.Do == "new" {
+		if g.a != nil {
+			return fmt.Errorf("the agent is there already: %w", errParameter)
 		}
-		var data []byte
-		if c.Data != nil {
-			data = *c.Data
-		}
-		return g.notify(p, data)
-	case "notices":
-		r.Notices = map[string][][]byte{}
-		g.mu.Lock()
-		r.Failed, g.lost = g.lost, nil
-		g.mu.Unlock()
-		for _, n := range g.a.Notices() {
-			if n.Err != nil {
-				r.Failed = append(r.Failed, n.Err.Error())
-				continue
-			}
-			r.Notices[n.From.Name] = append(r.Notices[n.From.Name], n.Data)
-		}
-		return nil
+		g.a, err = xfer.New(xfer.Config{Name: c.Name, Token: c.Token, Listen: c.Listen})
+		return err
 	}
-	return fmt.Errorf("%q is not a call: %w", c.Do, errParameter)
+	if g.a == nil {
+		return fmt.Errorf("%s before new: %w", c.Do, errParameter)
+	}
+	f := calls[c.Do]
+	if f == nil {
+		return fmt.Errorf("%q is not a call: %w", c.Do, errParameter)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	return f(g, ctx, c, r)
+}
+
+// register makes a region of the program's memory, file or object. Host memory is pinned for the GPU, if there is one.
+func (g *Agent) register(c call) error {
+	s, access, err := g.storage(c)
+	if err != nil {
+		return err
+	}
+	g.regions[c.Name], err = g.a.Register(c.Name, s, access)
+	if err != nil {
+		delete(g.regions, c.Name)
+		return err
+	}
+	if g.GPU != nil && s.Kind() == xfer.Host {
+		g.hosts[c.Name] = span{c.Addr, c.Len}
+		pinned.add(g.hosts[c.Name])
+	}
+	return nil
+}
+
+// deregister waits until no peer reads the region. Its name is free afterwards even where that took too long and a peer may
+// still be reading.
+func (g *Agent) deregister(ctx context.Context, c call) error {
+	x := g.regions[c.Name]
+	if x == nil {
+		return fmt.Errorf("region %q: %w", c.Name, xfer.ErrRegion)
+	}
+	delete(g.regions, c.Name)
+	err := x.Release(ctx)
+	g.unpin(c.Name)
+	return err
+}
+
+func (g *Agent) open(c call, r *answer) error {
+	p, err := g.a.Open(c.Blob)
+	if err != nil {
+		return err
+	}
+	g.peers[p.ID().Name] = p
+	r.Name = p.ID().Name
+	return nil
+}
+
+func (g *Agent) forget(c call) error {
+	p := g.peers[c.Name]
+	if p == nil {
+		return fmt.Errorf("agent %q: %w", c.Name, xfer.ErrAgent)
+	}
+	g.a.Forget(p)
+	delete(g.peers, c.Name)
+	return nil
+}
+
+func (g *Agent) drop(c call) error {
+	l := g.lists[c.List]
+	if l == nil {
+		return fmt.Errorf("list %d: %w", c.List, xfer.ErrRegion)
+	}
+	l.Release()
+	delete(g.lists, c.List)
+	return nil
+}
+
+func (g *Agent) say(c call) error {
+	p := g.peers[c.Peer]
+	if p == nil {
+		return fmt.Errorf("agent %q: %w", c.Peer, xfer.ErrAgent)
+	}
+	var data []byte
+	if c.Data != nil {
+		data = *c.Data
+	}
+	return g.notify(p, data)
+}
+
+// notices hands over the notices that have come, and the errors since the last call.
+func (g *Agent) notices(r *answer) {
+	r.Notices = map[string][][]byte{}
+	g.mu.Lock()
+	r.Failed, g.lost = g.lost, nil
+	g.mu.Unlock()
+	for _, n := range g.a.Notices() {
+		if n.Err != nil {
+			r.Failed = append(r.Failed, n.Err.Error())
+			continue
+		}
+		r.Notices[n.From.Name] = append(r.Notices[n.From.Name], n.Data)
+	}
 }
 
 // storage is what a region is made of, memory or a file of the program, or an object, and what peers may do with it.

@@ -481,14 +481,21 @@ func (s *scan) sysPCI(a attr, root, val string) {
 			d.Name = "NVIDIA"
 		}
 	default:
-		for l := range strings.Lines(val) {
-			f := strings.Fields(l)
-			if len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
-				v, _ := strconv.ParseInt(f[1], 10, 64)
-				d.AER[strings.TrimPrefix(a.name, "aer_dev_")] = v
-			}
+		if n, ok := aerTotal(val); ok {
+			d.AER[strings.TrimPrefix(a.name, "aer_dev_")] = n
 		}
 	}
+}
+
+// aerTotal finds the sum in a list of PCIe errors by kind.
+func aerTotal(list string) (n int64, ok bool) {
+	for l := range strings.Lines(list) {
+		if f := strings.Fields(l); len(f) == 2 && strings.HasPrefix(f[0], "TOTAL_") {
+			n, _ = strconv.ParseInt(f[1], 10, 64)
+			ok = true
+		}
+	}
+	return n, ok
 }
 
 // pciOf is portOf for PCI devices.

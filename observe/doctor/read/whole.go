@@ -161,25 +161,32 @@ func (s *scan) jsonValue(n int, v any, err error) bool {
 			}
 		}
 	case *plist:
-		ok := false
+		known := false
 		for _, x := range v.l {
-			d, _ := x.(*pdict)
-			if d == nil {
-				continue
-			}
-			switch {
-			case d.has("ifname"):
-				s.ipAddress(d)
-				ok, *kind = true, "ip -j"
-			case d.has("header"):
-				s.inspector(n, d)
-				ok, *kind = true, "NCCL Inspector"
-			case d.has("links") && d.has("nodes"):
-				s.netq(d)
-				ok, *kind = true, "NetQ topology"
+			if k := s.jsonItem(n, x); k != "" {
+				known, *kind = true, k
 			}
 		}
-		return ok
+		return known
 	}
 	return false
+}
+
+// jsonItem reads an element of a list, and returns what it is; "" if it is nothing known.
+func (s *scan) jsonItem(n int, x any) string {
+	d, _ := x.(*pdict)
+	switch {
+	case d == nil:
+		return ""
+	case d.has("ifname"):
+		s.ipAddress(d)
+		return "ip -j"
+	case d.has("header"):
+		s.inspector(n, d)
+		return "NCCL Inspector"
+	case d.has("links") && d.has("nodes"):
+		s.netq(d)
+		return "NetQ topology"
+	}
+	return ""
 }

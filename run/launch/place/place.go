@@ -213,31 +213,8 @@ func (p *Place) gpus(r *reader) {
 // flag's name. Kubeflow's operators set them.
 func (p *Place) pet(r *reader) {
 	s := &p.Said
-	if s.Nodes = r.text("PET_NNODES"); s.Nodes != "" {
-		lo, hi, err := parseNodes(s.Nodes)
-		if err != nil {
-			r.fail("PET_NNODES", s.Nodes, err.Error())
-			return
-		}
-		if p.Nodes == 0 && lo == hi {
-			p.Nodes = hi
-		}
-		p.because("%s nodes: PET_NNODES", s.Nodes)
-	}
-	for _, name := range []string{"PET_NPROC_PER_NODE", "PET_N_PROC_PER_NODE"} { // the second is that of older operators
-		if s.NProc == "" {
-			if s.NProc = r.text(name); s.NProc != "" {
-				n, err := parseProc(s.NProc)
-				if err != nil {
-					r.fail(name, s.NProc, err.Error())
-					return
-				}
-				if p.NProc == 0 {
-					p.NProc = n
-				}
-				p.because("%s ranks on a node: %s", s.NProc, name)
-			}
-		}
+	if !p.petNodes(r) || !p.petRanks(r) {
+		return
 	}
 	if n, ok := r.number("PET_NODE_RANK", 0, MaxNodes-1); ok {
 		if s.NodeRank = Some(n); p.Node < 0 {
@@ -249,11 +226,63 @@ func (p *Place) pet(r *reader) {
 		s.MaxRestarts = Some(n)
 		p.because("at most %d restarts: PET_MAX_RESTARTS", n)
 	}
+	if !p.petRendezvous(r) {
+		return
+	}
+	if p.By == "" && *s != (Flags{}) {
+		p.By = "torchrun"
+	}
+	if s.Nodes != "" && p.Nodes > 0 && p.Node >= p.Nodes {
+		r.fail("PET_NNODES", s.Nodes, fmt.Sprintf("this is node %d, and numbers start at 0; set both right", p.Node))
+	}
+}
+
+// petNodes reads how many nodes there are, and says whether to read on, as the other parts of pet do.
+func (p *Place) petNodes(r *reader) bool {
+	s := &p.Said
+	if s.Nodes = r.text("PET_NNODES"); s.Nodes == "" {
+		return true
+	}
+	lo, hi, err := parseNodes(s.Nodes)
+	if err != nil {
+		r.fail("PET_NNODES", s.Nodes, err.Error())
+		return false
+	}
+	if p.Nodes == 0 && lo == hi {
+		p.Nodes = hi
+	}
+	p.because("%s nodes: PET_NNODES", s.Nodes)
+	return true
+}
+
+// petRanks reads the ranks on a node. The second name is that of older operators.
+func (p *Place) petRanks(r *reader) bool {
+	s := &p.Said
+	for _, name := range []string{"PET_NPROC_PER_NODE", "PET_N_PROC_PER_NODE"} {
+		if s.NProc = r.text(name); s.NProc == "" {
+			continue
+		}
+		n, err := parseProc(s.NProc)
+		if err != nil {
+			r.fail(name, s.NProc, err.Error())
+			return false
+		}
+		if p.NProc == 0 {
+			p.NProc = n
+		}
+		p.because("%s ranks on a node: %s", s.NProc, name)
+		break
+	}
+	return true
+}
+
+func (p *Place) petRendezvous(r *reader) bool {
+	s := &p.Said
 	if s.Endpoint = r.text("PET_RDZV_ENDPOINT"); s.Endpoint != "" {
 		list, err := parseAddresses(s.Endpoint, CoordPort)
 		if err != nil {
 			r.fail("PET_RDZV_ENDPOINT", s.Endpoint, err.Error())
-			return
+			return false
 		}
 		p.Addr, p.Port = split(list[0])
 		p.because("address %s: PET_RDZV_ENDPOINT", list[0])
@@ -271,16 +300,11 @@ func (p *Place) pet(r *reader) {
 	if s.Backend = r.text("PET_RDZV_BACKEND"); s.Backend != "" {
 		if err := checkBackend(s.Backend); err != nil {
 			r.fail("PET_RDZV_BACKEND", s.Backend, err.Error())
-			return
+			return false
 		}
 		p.because("rendezvous %s: PET_RDZV_BACKEND", s.Backend)
 	}
-	if p.By == "" && *s != (Flags{}) {
-		p.By = "torchrun"
-	}
-	if s.Nodes != "" && p.Nodes > 0 && p.Node >= p.Nodes {
-		r.fail("PET_NNODES", s.Nodes, fmt.Sprintf("this is node %d, and numbers start at 0; set both right", p.Node))
-	}
+	return true
 }
 
 // siblings gives the number at the end of a host's name, if the first pod's is
