@@ -184,8 +184,8 @@ func (b *xferBench) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	c.Scheme, c.Pairs, c.MinBatch, c.MaxBatch = b.scheme, b.pairs, b.minBatch, b.maxBatch
-	c.Iters, c.Warmup, c.Rounds, c.Check, c.Compare, c.Streams, c.NoSums, c.NoPeers = b.iters, b.warmup, b.rounds, b.check, b.compare, b.streams,
-		b.noSums, b.noPeers
+	c.Iters, c.Warmup, c.Rounds, c.Streams = b.iters, b.warmup, b.rounds, b.streams
+	c.Check, c.Compare, c.NoSums, c.NoPeers = b.check, b.compare, b.noSums, b.noPeers
 	if err := b.nixl.config(cmd, &c); err != nil {
 		return err
 	}
@@ -231,8 +231,8 @@ func (b *xferBench) kinds(c *measure.Config) (err error) {
 	case "SELF":
 		c.Here = true
 	default:
-		return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; paths between processes are chosen by --path",
-			b.backend)
+		return fmt.Errorf("--backend %q: want WEFT (or UCX, which is the same here), POSIX, OBJ or SELF; "+
+			"--path chooses the path between processes", b.backend)
 	}
 	return nil
 }

@@ -105,8 +105,8 @@ var kernelFinds = map[string]func(d *diag, k Kernel, s Subject){
 }
 
 func init() {
-	for _, kind := range []string{"nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill", "hung_task",
-		"iommu", "panic", "file_max", "mce", "gpu_diag"} {
+	for _, kind := range []string{"nic_power", "nic_heat", "nic_cable", "nic_keys", "nic_dead", "peermem", "nccl_crash", "oom_kill",
+		"hung_task", "iommu", "panic", "file_max", "mce", "gpu_diag"} {
 		kernelFinds[kind] = (*diag).kernelEvent
 	}
 }
