@@ -404,7 +404,7 @@ func TestExplore(t *testing.T) {
 		knobs := []struct {
 			name string
 			at   *float64
-		}{{"TPShown", &h.TPShown}, {"TPPlain", &h.TPPlain}, {"EPShown", &h.EPShown}, {"AttnBack", &h.AttnBack}, {"AttnA100", &h.AttnA100},
+		}{{"TPShown", &h.TPShown}, {"TPAsync", &h.TPAsync}, {"EPShown", &h.EPShown}, {"AttnBack", &h.AttnBack}, {"AttnA100", &h.AttnA100},
 			{"AttnH100", &h.AttnH100}, {"Vector", &h.Vector}, {"Launch", &h.Launch}, {"MoEHost", &h.MoEHost}, {"Shadow", &h.Shadow},
 			{"Bare", &h.Bare}, {"Permute", &h.Permute}, {"Stage", &h.Stage}}
 		for round := range 2 {

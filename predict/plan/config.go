@@ -331,8 +331,8 @@ func readTorchtitan(name string, data []byte) (*Config, error) {
 			}
 		}
 	}
-	on := true
-	c.Overlap = &on
+	on, async := true, truthy(p["enable_async_tensor_parallel"])
+	c.Overlap, c.TPOverlap = &on, &async
 	if fmt.Sprint(p["context_parallel_rotate_method"]) != "alltoall" {
 		c.Context = "gather"
 	}

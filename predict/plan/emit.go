@@ -186,6 +186,9 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 	if l.Context != "gather" && l.CP > 1 {
 		p("context_parallel_rotate_method = \"alltoall\"")
 	}
+	if l.TPOverlap && l.TP > 1 {
+		p("enable_async_tensor_parallel = true")
+	}
 	p("fsdp_reshard_after_forward = %q", map[int]string{2: "never", 3: "always"}[l.ZeRO])
 	if l.PP > 1 {
 		kind := map[schedule.Kind]string{schedule.OneFOneB: "1F1B", schedule.Interleaved: "Interleaved1F1B", schedule.ZBV: "ZBVZeroBubble",

@@ -277,6 +277,38 @@ func TestTensorParallelTransfersAreShown(t *testing.T) {
 	}
 }
 
+// Torchtitan's tensor parallel transfers have nothing beside them unless its configuration says so, and the answer says what that costs.
+func TestTorchtitanHidesWhatItIsTold(t *testing.T) {
+	m, mc := named(t, "llama3-70b"), clusterOf(t, "H100", 64, 400)
+	ask := func(option string) *Cost {
+		c, err := ReadConfig("x.toml", []byte("[model]\nname = \"llama3\"\nflavor = \"70B\"\n[training]\nlocal_batch_size = 2\nseq_len = 8192\n"+
+			"[parallelism]\ntensor_parallel_degree = 8\n"+option))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.Layout(m, 64, Given{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cost, err := Price(Question{Model: m, Machine: mc, Framework: c.Framework, Layout: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cost
+	}
+	plain, async := ask(""), ask("enable_async_tensor_parallel = true\n")
+	if r := plain.Step / async.Step; r < 1.01 || r > 1.2 {
+		t.Errorf("without asynchronous tensor parallelism a step takes %.3f times as long", r)
+	}
+	if note := strings.Join(async.Notes, " "); !strings.Contains(note, "enable_async_tensor_parallel") ||
+		!strings.Contains(note, fmt.Sprintf("%.4g s", plain.Step)) {
+		t.Errorf("notes: %q", note)
+	}
+	if note := strings.Join(plain.Notes, " "); strings.Contains(note, "enable_async_tensor_parallel") {
+		t.Errorf("notes of a file that says it: %q", note)
+	}
+}
+
 // A GPU, a framework or a type that nobody measured is said so, and gets no factor below the slowest of what is like it.
 func TestNoMeasuredNeighbour(t *testing.T) {
 	for _, x := range []struct {

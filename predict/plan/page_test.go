@@ -72,9 +72,9 @@ func accuracyPage(t testing.TB, rows []scored) string {
 	}
 	p("\nXLA's programs (PaxML, MaxText) are priced as PyTorch's. Their recipes (dgxc-benchmarking v24.11.1 and v25.02) compute more")
 	p("again than the tables say: PaxML's 175B all but the projections around attention, MaxText's the MLP and, for Llama 3, attention.")
-	p("Priced so, PaxML's 175B is 15 to 21%% too fast instead of 25 to 30%%, but MaxText, right within 4%% in bf16 without, is 22 to 30%%")
-	p("too slow. One factor does not hold for both, so the rows stay as the tables print them. How far parameters are sharded is taken")
-	p("from the recipes.\n")
+	p("Priced so, PaxML's 175B is 2 to 9%% too fast instead of 15 to 20%%, but MaxText is 17 to 50%% too slow instead of 1 to 22%%.")
+	p("One factor does not hold for both, so the rows stay as the tables print them. MaxText's Llama 3 70B in fp8 and torchtitan's 8B")
+	p("(TP 8, or on H100 of 500 W) are what FSDP's p90 misses by. How far parameters are sharded is taken from the recipes.\n")
 	p("## By class, model left out\n")
 	p("| framework, GPU, type, kind | points | models | factor | median | p90 |")
 	p("|---|---|---|---|---|---|")

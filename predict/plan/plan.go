@@ -121,6 +121,10 @@ func (c *Cost) assume(q Question) {
 		c.without(q, "tensor parallel transfers run beside their products, as with Megatron's --tp-comm-overlap; without it (tp-overlap=off)",
 			func(l *Layout) { l.TPOverlap = false })
 	}
+	if q.Framework == FSDP && l.Overlap && l.TPOverlap && l.TP > 1 {
+		c.without(q, "tensor parallel transfers run beside their products, as with torchtitan's enable_async_tensor_parallel; "+
+			"without it (tp-overlap=off)", func(l *Layout) { l.TPOverlap = false })
+	}
 	if l.copiesOnce() {
 		c.without(q, "tokens travel by the kernels of "+l.Sender+", which has to be installed; without it (dispatcher=alltoall)",
 			func(l *Layout) { l.Sender = "" })

@@ -259,3 +259,39 @@ func TestSmallBuffersAreNotSimulated(t *testing.T) {
 		t.Errorf("a ring of %d bytes is not simulated: %s", leastPlaced, how)
 	}
 }
+
+// What FSDP copies counts once for each micro-batch that gathers parameters: the same whatever is computed again and however many tokens
+// there are, so fewer tokens pay more for it.
+func TestCopiesOfFSDPCountOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := named(&testing.T{}, rapid.SampledFrom([]string{"llama3-8b", "llama3-70b", "qwen3-30b-a3b"}).Draw(t, "model"))
+		mc := clusterOf(&testing.T{}, rapid.SampledFrom([]string{"H100", "A100-80G"}).Draw(t, "gpu"), 8, 400)
+		l := Default(FSDP)
+		l.Micro, l.Seq = rapid.IntRange(4, 16).Draw(t, "micro"), 4096
+		if rapid.Bool().Draw(t, "full") {
+			l.Recompute.Full = true
+		}
+		l.Grad = rapid.SampledFrom([]string{"bf16", "fp32"}).Draw(t, "grad")
+		moe := m.Experts > 0
+		more := func(f Framework, l Layout) float64 {
+			p := newPricer(m, mc, f, l, habits)
+			const hardly = 1e-12 // seconds of a gather: it is there, and takes no time
+			gathered := p.one(moe, 1, [2]float64{hardly, hardly}, [2]float64{})
+			return gathered.sum() - p.one(moe, 1, [2]float64{}, [2]float64{}).sum()
+		}
+		lp := m.Layer(moe)
+		n := lp.Attention + lp.MLP + lp.Replicated + lp.Experts
+		least, most := n*(4+6)/mc.Chip.HBM, n*(4+18)/mc.Chip.HBM*2 // bytes of one version and of both, at half the memory's rate
+		if got := more(FSDP, l); got < least || got > most {
+			t.Errorf("copies of a layer of %s take %g s; want %g to %g", m.Name, got, least, most)
+		}
+		other := l
+		other.Micro, other.Recompute.Full = l.Micro*2, !l.Recompute.Full
+		if a, b := more(FSDP, l), more(FSDP, other); math.Abs(a-b) > 1e-9 {
+			t.Errorf("copies take %g s, and %g with another micro-batch and recompute", a, b)
+		}
+		if got := more(Megatron, l); got > 1e-9 {
+			t.Errorf("Megatron-FSDP's buffers hold what is sent, and copies take %g s", got)
+		}
+	})
+}

@@ -99,6 +99,8 @@ var Points = sync.OnceValue(func() []Point {
 			l.Shard = 128
 		case strings.HasSuffix(p.ID, "-nano"):
 			l.Grad, l.Overlap = "fp32", false
+		case p.Release == "torchtitan": // some rows are with its asynchronous tensor parallelism, and say so
+			l.TPOverlap = l.TP == 1 || f["remark"] == "async"
 		case p.Framework == Megatron:
 			l.Grad = "bf16"
 			if p.Model.Experts > 0 {

@@ -119,7 +119,9 @@ var explained = map[string]string{
 	"o090-mb":   "as o109: 26.02.01 took the flag out of the recipe, and a step 28.9 s (o074)",
 	"o125-mb":   "as o109, on H100 with DeepEP: later recipes for H100 have no such overlap, either",
 	"o219-mpt":  "70B on 64 A100 of 40 GB leaves the allocator nothing: 128 of them are predicted within 1% (o218)",
-	"o363-dgxc": "PaxML's recipe computes attention and MLP again (SAVE_QKV_OUT_PROJ), which is not priced: with it -21%",
+	"o456-dgxc": "the same layout took 6.5 s on 8 GPUs and 6.7 s on 16, and only adapters' gradients cross to the others",
+	"o495-tt":   "from cp=2 to cp=4 its step got 2.4 times as long with twice the attention (o493, o494), and doubled once more",
+	"o363-dgxc": "PaxML's recipe computes attention and MLP again (SAVE_QKV_OUT_PROJ), which is not priced: with it -9%",
 }
 
 // worstOf is the four points that are furthest off, at most one of each model and GPU.

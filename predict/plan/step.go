@@ -23,7 +23,7 @@ type Term struct {
 // fitted once to all measured training steps, not to a model or a machine.
 type Habits struct {
 	TPShown  float64 // share of tensor parallel traffic that Megatron's overlap leaves visible; without overlap all of it
-	TPPlain  float64 // the same where only the framework's graph overlaps it, as in FSDP with tensor parallelism
+	TPAsync  float64 // the same with PyTorch's asynchronous tensor parallelism; without it all of it is visible
 	EPShown  float64 // share of expert parallel traffic that stays visible
 	AttnBack float64 // backward over forward of attention
 	AttnA100 float64 // PyTorch's attention over TensorRT-LLM's kernels, on Ampere
@@ -39,7 +39,7 @@ type Habits struct {
 }
 
 // habits are the fitted values; see docs/reference/plan-accuracy.md.
-var habits = Habits{TPShown: .3, TPPlain: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6,
+var habits = Habits{TPShown: .3, TPAsync: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6,
 	MoEHost: 3e-3, Shadow: .2, Permute: 7, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
 
 // windowBlock is the keys that attention takes at once: a window begins and ends within a block, and both are computed whole.
@@ -317,8 +317,9 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 	tpF, tpB, epF, epB := k.tpF, k.tpB, k.epF, k.epB
 	if l.Overlap {
 		switch {
+		case p.f == FSDP && !l.TPOverlap: // one after the other
 		case p.f == FSDP:
-			tpF, tpB = tpF*p.h.TPPlain, tpB*p.h.TPPlain
+			tpF, tpB = tpF*p.h.TPAsync, tpB*p.h.TPAsync
 		case l.Sequence && l.TPOverlap:
 			tpF, tpB = tpF*p.h.TPShown, tpB*p.h.TPShown
 		case l.Sequence:
@@ -340,7 +341,9 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 	}
 	f := k.f * factor
 	shownF, shownB := tpF+epF+k.cpF, tpB+epB+k.cpB
-	fTime := max(p.beside(f+shownF, gather+hidF), host)
+	copiedF, copiedB := p.copied(moe, gather)
+	copiedF, copiedB = copiedF*factor, copiedB*factor
+	fTime := max(p.beside(f+copiedF+shownF, gather+hidF), host)
 	b, w, passes := k.b*factor, k.w*factor, 2.0
 	if l.Phase == "lora" {
 		w, passes = 0, 1
@@ -352,12 +355,36 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 	case len(l.Recompute.Modules) > 0:
 		again = p.again(k, factor)
 	}
+	b += copiedB
 	bTime := max(p.beside(b+w+shownB+again, gather+reduce+hidB), passes*host) - w
 	x.F += fTime
 	x.B += bTime
 	x.W += w
 	x.again += again
-	x.shown += max(fTime-f, 0) + max(bTime-b-again, 0)
+	x.shown += max(fTime-f-copiedF, 0) + max(bTime-b-again, 0)
+}
+
+// copied is the time in which PyTorch's FSDP copies a layer's parameters and gradients between tensors and the buffers of its collectives,
+// for each micro-batch that gathers them. It takes the mean of what both versions move, in bytes of a parameter:
+//
+//	          forward   backward
+//	FSDP 1    0         gradients into one flat tensor 4, into the type that is summed 2+g, divided by the ranks 2g
+//	FSDP 2    out 4     out 4, gradients into the buffer and the type that is summed 2+g
+func (p *pricer) copied(moe bool, gather float64) (forward, backward float64) {
+	if p.f != FSDP || gather == 0 {
+		return 0, 0
+	}
+	l, x := p.l, p.m.Layer(moe)
+	n := (x.Attention+x.MLP)/float64(l.TP) + x.Replicated + x.Experts/float64(l.EP*l.ETP)
+	g := p.gradBytes()
+	bytes := 4 + 2 + g + g
+	if g == 2 { // nothing to cast in FSDP 1
+		bytes -= 2
+	}
+	if l.Phase == "lora" { // adapters alone have gradients
+		bytes = 2
+	}
+	return p.mc.Chip.Vector(2 * n), p.mc.Chip.Vector(bytes * n)
 }
 
 // plainBack is the share of tensor parallel traffic that stays visible in backward without --tp-comm-overlap. Megatron then starts the
