@@ -52,6 +52,8 @@ type shelf struct {
 	foreign []blob.Info
 }
 
+// shelf sorts what lies in the store: folders of checkpoints, finished or not, in the order of their steps, and
+// safetensors files that others wrote. What is neither is ignored.
 func (s *Store) shelf(ctx context.Context) (*shelf, error) {
 	blobs, err := s.place.List(ctx, "")
 	if err != nil {

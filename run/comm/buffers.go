@@ -118,6 +118,8 @@ func plain[T any](s []T) ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(t.Size())), nil
 }
 
+// isPlain says whether values of a type hold no pointers, so that their bytes mean the same in another process. uintptr
+// counts as a pointer.
 func isPlain(t reflect.Type) bool {
 	switch k := t.Kind(); {
 	case k >= reflect.Bool && k <= reflect.Complex128 && k != reflect.Uintptr:

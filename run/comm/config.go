@@ -521,6 +521,8 @@ func checkWay(name string) error {
 	return nil
 }
 
+// checkInterfaces checks names of interfaces and prefixes of networks. Its errors are the end of a sentence that begins
+// with the variable.
 func checkInterfaces(list []string) error {
 	for i, s := range list {
 		if slices.Contains(list[:i], s) {

@@ -106,6 +106,8 @@ func (p *peers) aliases(culprits []int) (a alias) {
 	return a
 }
 
+// Error names the rank, the operation and the reason in one line, and says whether the buffer has to be filled again.
+// %+v adds what the ranks reported.
 func (f *Failure) Error() string {
 	s := fmt.Sprintf("rank %d%s: ", f.Rank, f.alias.own)
 	switch {

@@ -124,6 +124,8 @@ func (c *Comm) predict(ops []flight.Took) {
 	}
 }
 
+// liveState is what an agent reads while ranks run: where every group stands, and how far it was at the last few looks.
+// Each call moves that history on, so it is meant for one reader.
 func liveState() any {
 	living.mu.Lock()
 	defer living.mu.Unlock()

@@ -59,6 +59,8 @@ func (p *Policy) Check() error {
 	return err
 }
 
+// config is the policy as the membership machine takes it. Zero fields keep the machine's defaults, apart from Min, Max
+// and Return, which are taken as they are.
 func (p *Policy) config() (member.Config, error) {
 	cfg := member.Default()
 	cfg.Min, cfg.Max, cfg.Return = p.Min, p.Max, p.Return

@@ -34,6 +34,9 @@ func (c *Client) entry(number uint64, key, value string) (conds []clientv3.Cmp, 
 	return conds, ops
 }
 
+// publish writes an epoch unless another one has that number already, and only if the epoch before it is there. It
+// returns the epoch that holds: with ErrConflict that is another process's. leads are conditions under which this
+// process may decide at all.
 func (c *Client) publish(ctx context.Context, e Epoch, leads ...clientv3.Cmp) (Epoch, error) {
 	if err := e.check(); err != nil {
 		return Epoch{}, err
@@ -85,6 +88,7 @@ func (c *Client) Latest(ctx context.Context) (*Epoch, error) {
 // History lists the epochs that are kept, the last 1,024, in order.
 func (c *Client) History(ctx context.Context) ([]Epoch, error) { return c.epochs(ctx) }
 
+// epochs reads the decided epochs in the order of the store. opts say which.
 func (c *Client) epochs(ctx context.Context, opts ...clientv3.OpOption) ([]Epoch, error) {
 	var got *clientv3.GetResponse
 	err := c.do(ctx, func(ctx context.Context) (err error) {

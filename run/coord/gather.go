@@ -25,6 +25,7 @@ type MissingError struct {
 	Waited  time.Duration
 }
 
+// Error names up to eight of those who did not come.
 func (e *MissingError) Error() string {
 	var who []string
 	for i, s := range e.Missing {
@@ -147,6 +148,9 @@ func (c *Client) collect(ctx context.Context, prefix string, n int) ([][]byte, e
 	return all, err
 }
 
+// gather gives this rank's value and returns those of all. Rank 0 collects and publishes them in one record, so that
+// the store is read once per rank rather than once per pair. A name serves once per epoch; giving another value under
+// it is an error.
 func (c *Client) gather(ctx context.Context, e Epoch, rank int, name string, value []byte) ([][]byte, error) {
 	prefix := gatherKey(e, name)
 	if err := c.once(ctx, fmt.Sprintf("%sin/%08x", prefix, rank), value,

@@ -394,6 +394,9 @@ func (c *Client) Accuse(ctx context.Context, epoch uint64, id member.ID, life Li
 	return err
 }
 
+// reportDead marks a worker as dead and takes its lease away. It does nothing if the worker is gone, is dead already,
+// or has entered anew since (life is that of an earlier entry; 0 is any). If conds do not hold any more it returns
+// ErrSuperseded: somebody else decides now.
 func (c *Client) reportDead(ctx context.Context, id member.ID, life Life, why string, conds ...clientv3.Cmp) error {
 	key := c.prefix + workerKey(id)
 	for {

@@ -189,6 +189,8 @@ func (l *Link) beat() {
 	}
 }
 
+// read takes the agent's words until the connection ends. A place older than the last one is ignored. If a new place
+// lacks members of the last, the agent learns when the rank knew.
 func (l *Link) read() {
 	defer l.wg.Done()
 	err := Lines(l.conn, func(w Word) {

@@ -16,6 +16,8 @@ type listener struct {
 	done  chan struct{}
 }
 
+// listen accepts connections in the background and hands them over one at a time. A connection that nobody takes is
+// closed when the listener is.
 func listen(addr string) (*listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -73,6 +73,8 @@ func (o *Orders) Now() Order {
 	return o.now
 }
 
+// parse reads an order: what to do, and a time (slow) or a number of bytes (all others). An empty text is the zero
+// order.
 func parse(text string) (o Order, err error) {
 	f := strings.Fields(text)
 	if len(f) == 0 {

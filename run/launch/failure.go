@@ -40,6 +40,7 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
+// String says which rank ended and how: by a signal, by name where it has one, or with an exit code.
 func (e Exit) String() string {
 	where := fmt.Sprintf("rank %d (pid %d", e.Rank, e.Pid)
 	if e.Host != "" {

@@ -167,6 +167,8 @@ func Run(ctx context.Context, spec Spec) (Result, error) {
 	return res, err
 }
 
+// check refuses what could not be started. Whether hosts can be reached, and whether the command exists there, shows
+// only when it starts.
 func (s *Spec) check() error {
 	switch {
 	case s.N < 1 || s.N > MaxRanks:

@@ -66,6 +66,8 @@ type lineWriter struct {
 	shows  bool   // the line has progress in it: nothing of it is held back
 }
 
+// Write passes on whole lines, so that the output of ranks does not mix within a line. Text with a carriage return is a
+// progress bar and goes out at once; a line longer than maxLine is cut. It never fails, and keeps what has no end yet.
 func (l *lineWriter) Write(b []byte) (int, error) {
 	l.held = append(l.held, b...)
 	done := 0

@@ -26,6 +26,8 @@ type Build struct {
 // This is the build of this binary.
 func This() Build { return of(debug.ReadBuildInfo()) }
 
+// of puts together what the linker set and what the toolchain recorded. The linker wins: a release says its version
+// also where the sources had no repository.
 func of(info *debug.BuildInfo, ok bool) Build {
 	b := Build{Version: version, Commit: commit, Time: when, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if ok {
@@ -49,6 +51,8 @@ func of(info *debug.BuildInfo, ok bool) Build {
 // if neither is known, as in tests.
 func ID() string { return idOf(debug.ReadBuildInfo()) }
 
+// idOf names the build for comparing ranks. Two builds of one revision are the same, and "" is unknown. Where weft is a
+// dependency, the revision that the toolchain recorded is of another module and says nothing.
 func idOf(info *debug.BuildInfo, ok bool) string {
 	if version != "" {
 		return version

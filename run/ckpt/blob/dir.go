@@ -117,6 +117,8 @@ func write(ctx context.Context, f *os.File, b Body) error {
 	return err
 }
 
+// writeData writes the data behind the head. Large bodies go past the page cache where the head is whole blocks and the
+// file system can; the others are handed to the disk piece by piece. ctx is looked at between pieces.
 func writeData(ctx context.Context, f *os.File, b Body) error {
 	data := newReaderAt(b.Data)
 	if b.Head%blockSize == 0 && data.size() >= directMin {
@@ -271,6 +273,8 @@ func (d *Dir) ReadVersion(ctx context.Context, name string, p []byte, off int64,
 	return got, err
 }
 
+// read fills p from a file. look judges the file before a byte is read; its error is returned. A file that ends early
+// is io.ErrUnexpectedEOF.
 func (d *Dir) read(ctx context.Context, name string, p []byte, off int64, look func(f *os.File) error) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

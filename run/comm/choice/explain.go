@@ -24,6 +24,8 @@ func (t *Table) Explain(w io.Writer) error { return t.explain(w, false) }
 // order.
 func (t *Table) ExplainCanonical(w io.Writer) error { return t.explain(w, true) }
 
+// explain prints what is chosen for every operation and range of sizes, and why. A barrier has no size and gets one
+// line.
 func (t *Table) explain(w io.Writer, canonical bool) error {
 	heading := t.heading()
 	if canonical {
@@ -119,6 +121,7 @@ func rate(x float64) string {
 
 func us(x float64) unit.Time { return unit.Time(x * float64(unit.Microsecond)) }
 
+// line prints one range. The bandwidth is that of its largest size, as nccl-tests counts it.
 func (t *Table) line(w io.Writer, op sched.Collective, from, to int64, p *Pick) {
 	bus := "-"
 	if op != sched.Barrier && p.Predicted > 0 {

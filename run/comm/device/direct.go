@@ -61,6 +61,9 @@ type named struct {
 	told   bool
 }
 
+// newDirect prepares calls in which GPUs read one another's memory. Every rank calls it at the same time, as it meets
+// the others. The common kernels are compiled here rather than in the first call, by rank 0 alone where all ranks share
+// a GPU.
 func newDirect(ctx context.Context, g *Group, cards []card) (*direct, error) {
 	d := &direct{cards: cards, names: map[gpu.Ptr]named{}}
 	var err error

@@ -47,6 +47,8 @@ const (
 	moreWhy  = 2 * gpu.HandleSize
 )
 
+// newEntries allocates the memory in which ranks tell each other what their calls are about, and exchanges the keys by
+// which each reads how many calls the others have made. Every rank calls it at the same time.
 func newEntries(ctx context.Context, g *Group) (e entries, err error) {
 	e.g, e.watch = g, &elsewhere{}
 	if e.mine, err = comm.Alloc[byte](g.c, entrySize+moreSize); err != nil {

@@ -81,6 +81,8 @@ func newLines(ctx context.Context, g *Group) (*lines, error) {
 	return nil, l.close(g.dev)
 }
 
+// open maps the page of words that the GPUs of a host wait for, and registers it with the driver. If it fails on one
+// rank, no rank uses the page, and the group does without.
 func (l *lines) open(g *Group, path string) error {
 	if !g.gpuQ.Posts() {
 		return errors.New("the driver lets no stream wait for a word")

@@ -94,6 +94,8 @@ func Open(ordinal int) (gpu.Device, error) {
 	return d, nil
 }
 
+// open retains the primary context of a GPU, which it shares with PyTorch and NCCL in this process. A context of its
+// own would see none of their memory.
 func open(lib *driver, ordinal int) (*Device, error) {
 	n, err := count(lib)
 	if err != nil {

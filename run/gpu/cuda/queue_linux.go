@@ -62,6 +62,8 @@ func (d *Device) Queue() (gpu.Queue, error) {
 	return q, nil
 }
 
+// open creates the stream and whatever else the driver might otherwise allocate in the middle of a call, which can wait
+// for everything that the GPU does.
 func (q *queue) open() error {
 	const nonBlocking = 1
 	d := q.d

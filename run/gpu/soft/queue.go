@@ -47,6 +47,8 @@ func (d *Device) UserQueue() *Queue {
 // Stream is the number by which Note and Hold of other queues know it.
 func (q *Queue) Stream() gpu.Stream { return q.stream }
 
+// run does the work in order, as a stream does. After an error the rest is counted as done but not carried out, so that
+// waiters do not hang.
 func (q *Queue) run() {
 	defer close(q.over)
 	q.mu.Lock()

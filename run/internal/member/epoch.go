@@ -84,6 +84,7 @@ func (e *Epoch) ObserversOf(id ID) []ID {
 	return ids
 }
 
+// String lists runs of members as r0-7. Members that recover make runs of their own.
 func (e *Epoch) String() string {
 	if e == nil {
 		return "epoch 0: no members"

@@ -144,6 +144,8 @@ func appendHead(b []byte, number uint64, leader ID, observers int, after uint64,
 	return binary.AppendUvarint(b, after)
 }
 
+// appendMembers writes members by their distance from the one before, with Recovering in its lowest bit: members in a
+// row take few bytes. The list must be in the order of ids.
 func appendMembers(b []byte, list []Member) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	last := ID(0)

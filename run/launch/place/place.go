@@ -276,6 +276,7 @@ func (p *Place) petRanks(r *reader) bool {
 	return true
 }
 
+// petRendezvous reads where the nodes meet, under which name and by which protocol.
 func (p *Place) petRendezvous(r *reader) bool {
 	s := &p.Said
 	if s.Endpoint = r.text("PET_RDZV_ENDPOINT"); s.Endpoint != "" {

@@ -132,6 +132,8 @@ func parse(b *[HelloSize]byte) (Hello, error) {
 	return h, nil
 }
 
+// checkMagic compares the first bytes with ours. The errors tell another version and TLS from strangers, because those
+// are mistakes of configuration that people can mend.
 func checkMagic(b []byte) error {
 	for i, c := range b {
 		if c == magic[i] {
@@ -178,6 +180,8 @@ func secretOf(token string, hello, challenge []byte) Secret {
 	return Secret(mac(token, "secret", hello, challenge))
 }
 
+// dial proves to a listener that this end knows the token, and has it prove the same, without sending the token. secret
+// receives what later messages of the connection are signed with. On an error the caller closes the connection.
 func dial(conn net.Conn, token string, h Hello, secret *Secret) error {
 	if err := conn.SetDeadline(time.Now().Add(Timeout)); err != nil {
 		return err

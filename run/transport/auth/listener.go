@@ -113,6 +113,8 @@ func (l *Listener) Serve(ln net.Listener) {
 	}
 }
 
+// greet lets a connection in or turns it away, and counts why. Enter gets those that were let in, and owns them. A peer
+// that Admit took and that fails before its verdict arrives is given to Leave.
 func (l *Listener) greet(raw net.Conn) {
 	defer l.wg.Done()
 	conn, from := raw, raw.RemoteAddr()

@@ -51,6 +51,8 @@ type tracer struct {
 	calls    map[string]int
 }
 
+// run lets a process and its threads go from system call to system call until the first thread ends, and counts them.
+// Signals are passed on. It must stay on the thread that began the trace.
 func (t *tracer) run(main int) error {
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(main, &ws, 0, nil); err != nil {

@@ -113,6 +113,8 @@ func putBlobs(blobs [][]byte) []byte {
 	return out
 }
 
+// getBlobs splits what rank 0 sent into one blob per rank. They share the memory of b; each has its own capacity, so
+// that appending to one leaves the next alone.
 func getBlobs(b []byte, n int) ([][]byte, error) {
 	out := make([][]byte, n)
 	for i := range out {

@@ -332,6 +332,8 @@ func (r *Meeting) away() string {
 	return r.turned()
 }
 
+// turned is the end of an error: how many connections were turned away, by reason. A rank that seems to be missing is
+// often one with another token or another TLS setting.
 func (r *Meeting) turned() string {
 	var kinds []string
 	for _, c := range r.gate.Counters() {
@@ -581,6 +583,7 @@ func permanent(err error) bool {
 		errors.As(err, &cert) || (errors.As(err, &op) && op.Op == "remote error") // an alert of TLS
 }
 
+// plural names up to eight ranks.
 func plural(noun string, ranks []int) string {
 	const most = 8
 	words := make([]string, 0, most+1)

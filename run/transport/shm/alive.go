@@ -32,6 +32,8 @@ const (
 	leftAfter = 500 * time.Millisecond // how often it is looked whether a rank has left that is watched: it watches nobody any more
 )
 
+// newWatch begins to watch the other processes, by descriptors that cannot be confused with a later process of the same
+// number. A rank that is gone already is found by the watch.
 func newWatch(e *Endpoint) (*watch, error) {
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

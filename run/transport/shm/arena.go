@@ -69,6 +69,8 @@ func newArena(size, header uint64) (*arena, error) {
 	return a, nil
 }
 
+// shapeArena fixes the size of the file, allocates its header, and maps it. The header gets its pages now, because
+// memory that runs out later would end the process with SIGBUS.
 func shapeArena(f *os.File, size, header uint64) (*arena, error) {
 	fd := int(f.Fd())
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {

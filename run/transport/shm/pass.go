@@ -273,6 +273,8 @@ func endWith(ctx context.Context, conn *net.UnixConn) (over func()) {
 	}
 }
 
+// dial meets one rank: it checks that the process is of this user, begins to watch it, and exchanges files and names.
+// Each step relies on the one before.
 func (p *pass) dial(ctx context.Context, r int) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", "@"+p.cards[r].name)

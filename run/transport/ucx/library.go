@@ -74,6 +74,8 @@ func (l *library) find(lib uintptr) (missing []string) {
 // load opens UCX once for the process.
 var load = sync.OnceValues(func() (*library, error) { return open("libucp.so.0") })
 
+// open loads UCX, checks its version and finds the functions. It sets environment variables through the C library
+// first: UCX reads them as it is loaded, and Go keeps its own copy.
 func open(name string) (*library, error) {
 	libc, err := purego.Dlopen("libc.so.6", purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {

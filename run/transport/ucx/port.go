@@ -31,6 +31,7 @@ type way struct {
 	announced []*want    // by Expect, and not yet received
 }
 
+// way returns what is known of messages on one channel with a rank. The list grows to the highest channel in use.
 func (p *port) way(rank, channel int) *way {
 	channel = transport.Way(channel)
 	ws := p.ways[rank]

@@ -92,6 +92,8 @@ func (pr *Link) claim(n uint64) bool {
 	return pr.carrier.claim(n)
 }
 
+// claim marks a piece as arrived, and says whether it is the first time: after an outage pieces are sent again and may
+// come twice. Pieces may overtake each other by up to 4096; what is further ahead is refused.
 func (c *carrier) claim(n uint64) bool {
 	bit := func(n uint64) (*uint64, uint64) { return &c.ahead[n/64%64], 1 << (n % 64) }
 	w, b := bit(n)

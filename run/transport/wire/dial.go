@@ -278,6 +278,8 @@ func (e *Node) dial(ctx context.Context, pr *Link, pair [2]int, number int) erro
 	}
 }
 
+// dialOnce makes one connection over one pair of rails. The first connections may take as long as the peer needs to
+// start; later ones are between running processes and get little time.
 func (e *Node) dialOnce(ctx context.Context, rank int, l lane) (net.Conn, auth.Secret, error) {
 	to := e.where[rank][l.yours].Addr
 	line := auth.Line{Addr: to.String(), TLS: e.cfg.TLS, Token: e.cfg.Token}

@@ -27,6 +27,8 @@ func (pr *Link) Meet(stop transport.Stop) error {
 	return pr.e.meet(pr, stop)
 }
 
+// meet connects to a peer when the first message for it is due. Of each pair one side dials; the other knocks, which
+// asks for that. It returns nil also where the peer is known to be dead: the caller finds that out with a better error.
 func (e *Node) meet(pr *Link, stop transport.Stop) error {
 	asked := time.Time{}
 	for !pr.met.Load() {

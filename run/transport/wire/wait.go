@@ -424,6 +424,7 @@ const (
 	tickMost = 16 * time.Millisecond
 )
 
+// startPump watches all streams with one epoll descriptor, which the Go runtime itself waits for. No thread is blocked.
 func (e *Node) startPump() error {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -501,6 +502,7 @@ func (s *Stream) armHangup() {
 	s.rearm(want, want|unix.EPOLLONESHOT)
 }
 
+// runPump passes on events until the descriptor is closed.
 func (e *Node) runPump() {
 	u := &e.pump
 	var events [64]unix.EpollEvent

@@ -220,6 +220,7 @@ func room(kind uint8, most uint32) func(*record.Header) (uint32, error) {
 	}
 }
 
+// answer serves one vote: it compares and swaps, and tells the caller what holds now, with the record of whoever won.
 func (s *Server) answer(conn *record.Conn, world [16]byte) {
 	var h record.Header
 	q, err := conn.Receive(&h, room(kindAsk, votesSize+maxRecord))

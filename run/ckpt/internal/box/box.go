@@ -109,6 +109,8 @@ type runs struct {
 	stride   []int // of the same dimensions in the flattened tensor
 }
 
+// newRuns splits a region of a row-major array into runs of adjacent elements: n elements each, count of them, the
+// first at start. outer and stride say how the others follow.
 func newRuns(r Region) runs {
 	size := r.Len()
 	if size == 0 {

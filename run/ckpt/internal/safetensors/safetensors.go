@@ -246,6 +246,8 @@ func product(size int64, shape []int) (bytes int64, ok bool) {
 	return size, true
 }
 
+// check refuses entries whose bytes do not match their type and shape exactly. The product is checked for overflow
+// first: a hostile header must not pass as a small tensor.
 func (e *jsonEntry) check() error {
 	if err := e.Type.Check(); err != nil {
 		return err

@@ -184,6 +184,8 @@ func (r *reader) chunks() []Chunk {
 	return list
 }
 
+// kernels reads a list of reductions. The table comes from another process: an order that does not exist sets bad, and
+// the caller throws the table away.
 func (r *reader) kernels() []Kernel {
 	n := r.count(3)
 	if n == 0 {

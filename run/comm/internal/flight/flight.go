@@ -241,6 +241,7 @@ func (f *Recorder) Records() []Record {
 // WriteJSON writes the records as one JSON object.
 func (f *Recorder) WriteJSON(w io.Writer) error { return f.writeJSON(w, nil) }
 
+// writeJSON writes the record as weft doctor reads it. The keys are its format: keep them.
 func (f *Recorder) writeJSON(w io.Writer, why error) error {
 	failure := ""
 	if why != nil {

@@ -176,6 +176,8 @@ func (m *marks) end(err error) {
 	}
 }
 
+// wait blocks until a channel has done that many steps. If any channel fails, all waiters return errOther at once: the
+// step they wait for may never come.
 func (m *marks) wait(channel int, done int64) error {
 	if m == nil {
 		return nil // a single channel waits for nothing but itself

@@ -84,6 +84,8 @@ type cell struct {
 	chunk int64
 }
 
+// newAnnouncer finds out which channel owns each cell that the program touches. A cell that several channels touch has
+// no owner (-1), and its receives are not announced early.
 func newAnnouncer(p *sched.Program, rank int, channels [][]action) *announcer {
 	n := &announcer{op: p.Op, rank: rank, layout: chunks.New(p, 1, 1, nil), owner: map[cell]int32{}}
 	for _, list := range channels {

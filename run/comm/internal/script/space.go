@@ -31,6 +31,8 @@ type padding struct {
 	outs   int // and of out
 }
 
+// at returns the memory of some chunks. It is part of the caller's buffers or of the scratch memory, never a copy.
+// Adjacent chunks are one slice; chunks behind the end of an uneven buffer are empty.
 func (s *space) at(c step.Chunks) []byte {
 	if c.Count == 0 {
 		return nil

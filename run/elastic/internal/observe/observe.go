@@ -329,6 +329,7 @@ func (o *Observer) flush() {
 	}
 }
 
+// send puts a message on the wire, or asks the coordinator. It does not wait, and messages may be lost.
 func (o *Observer) send(to member.ID, m *member.Message) {
 	if to == Coordinator {
 		if m.Verb == member.Ping {

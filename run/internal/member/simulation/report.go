@@ -78,6 +78,9 @@ func (w *World) see(i int32, e member.Event) {
 	}
 }
 
+// alarm judges an accusation by what really happened. Against a rank that is down it is a detection. Against one that
+// is stopped, cut off or in trouble it is excused. Against a healthy one it is false, and counts once however many
+// observers make it.
 func (w *World) alarm(i int32, e member.Event) {
 	x := &w.nodes[e.ID]
 	if !x.up {
@@ -181,6 +184,7 @@ func Quantile(list []time.Duration, q float64) time.Duration {
 // PerHour scales a count to an hour.
 func (r *Report) PerHour(count int) float64 { return float64(count) / r.Length.Hours() }
 
+// String prints the times until deaths were noticed and known, false alarms per hour, and what ranks sent.
 func (r Report) String() string {
 	var b strings.Builder
 	ms := func(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

@@ -75,6 +75,8 @@ func Play(text string) (string, error) {
 	return t.text(w), nil
 }
 
+// cluster reads the line that every scenario begins with. config= is read first wherever it stands, since it sets
+// everything that the others change.
 func cluster(fields []string) (Settings, error) {
 	s := Settings{Member: member.Lab(), Seed: 1, Wire: true,
 		Network: Network{Latency: 100 * time.Microsecond, Jitter: 20 * time.Microsecond, Store: time.Millisecond}}
@@ -140,6 +142,7 @@ func cluster(fields []string) (Settings, error) {
 	return s, nil
 }
 
+// parseFault reads a fault: what, to whom, when, and for how long or by how much.
 func parseFault(fields []string) (Fault, error) {
 	i := slices.Index(whats, fields[0])
 	if i < 0 {
@@ -209,6 +212,8 @@ type line struct {
 	what string
 }
 
+// note adds an event. The same event at several ranks within 50 ms is one line with all of them, so that transcripts do
+// not depend on who came first.
 func (t *transcript) note(at time.Duration, rank member.ID, e member.Event) {
 	what := fmt.Sprintf("r%d %v", e.ID, e.Kind)
 	switch e.Kind {
@@ -228,6 +233,7 @@ func (t *transcript) note(at time.Duration, rank member.ID, e member.Event) {
 	t.lines = append(t.lines, line{at, []int{int(rank)}, what})
 }
 
+// text prints the events, and in the end which epoch the living ranks are in. More than one line there is a split.
 func (t *transcript) text(w *World) string {
 	var b strings.Builder
 	for _, l := range t.lines {

@@ -385,6 +385,8 @@ func (w *World) drain(i int32) {
 // headers of UDP and IPv4.
 const headers = 28
 
+// send puts a message on its way: it is lost, delayed and counted as the network says. With Wire set it goes through
+// its encoding, so that the simulation tests that as well.
 func (w *World) send(from int32, out *member.Outbound) {
 	x := &w.nodes[from]
 	w.scratch = out.Message.Append(w.scratch[:0])

@@ -286,6 +286,7 @@ func (p *Listening) Put() []byte {
 	return b
 }
 
+// Get decodes a peer's addresses. It trusts nothing: lengths must match, and there are at most 256.
 func (p *Listening) Get(b []byte) error {
 	var w listeningWire
 	if err := json.Unmarshal(b, &w); err != nil {

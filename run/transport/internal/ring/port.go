@@ -274,6 +274,7 @@ func (p *Port) lane(channel int) (*lane, error) {
 
 func (l *lane) leave() { l.inside.Add(-1) }
 
+// newLane makes a channel's lane. The list of lanes is copied, not changed: calls read it without a lock.
 func (p *Port) newLane(channel int) (*lane, error) {
 	if !transport.ValidChannel(channel) {
 		return nil, transport.ErrChannel(channel)

@@ -183,6 +183,8 @@ func (v *Verbs) Notify(to int, value uint32) (transport.Ticket, error) {
 	return v.post(to, &operation{verb: verbNotify, a: uint64(value)})
 }
 
+// post starts a one-sided operation and returns its ticket. A rank's own memory is used at once. Otherwise the
+// operation joins the queue to that rank; errors from there on come with the ticket, not from here.
 func (v *Verbs) post(to int, o *operation) (transport.Ticket, error) {
 	if to < 0 || to >= v.size {
 		return 0, fmt.Errorf("%s: rank %d of %d", verbNames[o.verb], to, v.size)
@@ -537,6 +539,9 @@ func (x *initiator) read(conn *record.Conn) {
 	}
 }
 
+// readOne takes one answer. Answers come in the order of the operations, and one that was not asked for is an error.
+// The lock is released while data lands in the caller's memory; until then landing keeps the operation from being
+// completed or sent again.
 func (x *initiator) readOne(conn *record.Conn) error {
 	var h record.Header
 	if err := conn.Next(&h); err != nil {
