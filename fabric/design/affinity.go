@@ -24,6 +24,7 @@ type insides struct {
 // relations are nvidia-smi's names for the way from a GPU to its NIC, best first.
 var relations = [6]string{"PIX", "PXB", "PHB", "NODE", "SYS", "none"}
 
+// inside looks at every accelerator: which links it has, and what lies between it and the NIC it uses.
 func (v *view) inside() insides {
 	g := v.g
 	var in insides
@@ -115,6 +116,8 @@ func (in insides) paths() string {
 	return strings.Join(seen, ", ")
 }
 
+// answer answers the checklist's questions about the inside of hosts. What a host without accelerators cannot have is
+// not applicable rather than no.
 func (in insides) answer(key string, r *Report) (answer, evidence string) {
 	if in.gpus == 0 {
 		return NotApplicable, "there are no accelerators"

@@ -81,6 +81,8 @@ func (r *Report) BillCSV(w io.Writer) error {
 	return out.WriteAll(rows)
 }
 
+// billHosts counts hosts by model. A host that the catalogue does not have costs at least its GPUs and NICs, and a note
+// says that these alone are counted.
 func (r *Report) billHosts(g *topo.Graph, c *catalog.Catalog) {
 	type key struct {
 		model string
@@ -130,6 +132,7 @@ func (r *Report) billHosts(g *topo.Graph, c *catalog.Catalog) {
 	}
 }
 
+// billSwitches counts switches by model. NVSwitches inside hosts belong to the host's price.
 func (r *Report) billSwitches(g *topo.Graph, c *catalog.Catalog) {
 	counts := map[string]int{}
 	kind := map[string]string{}
@@ -163,6 +166,8 @@ type segment struct {
 	inRack bool
 }
 
+// segment sorts a link into a kind of cable: between which tiers, how long, in one rack or not. Cables of a segment get
+// the same product.
 func (v *view) segment(id topo.LinkID) segment {
 	g := v.g
 	l := &g.Links[id]
@@ -302,6 +307,8 @@ func (r *Report) pick(c *catalog.Catalog, s segment, n int) pick {
 	return p
 }
 
+// billCables chooses a product for every segment and counts it. Transceivers follow from the cages at both ends, since
+// one cage may take several links.
 func (r *Report) billCables(v *view, c *catalog.Catalog) {
 	counts := v.segments()
 	if r.Optics.Rule == "" {

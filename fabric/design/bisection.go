@@ -55,6 +55,8 @@ type halfFlow struct {
 	base  int   // number of the first arc from the source: place p has base+2p, to the sink base+2(n+p)
 }
 
+// halfFlow builds the flow network once: links, and arcs from the source and to the sink whose capacities are set for
+// each cut.
 func (v *view) halfFlow() *halfFlow {
 	n := len(v.nodes)
 	h := &halfFlow{v: v, net: flow.New(n+2, len(v.links)+2*n), srcs: make([]int64, n), dsts: make([]int64, n)}

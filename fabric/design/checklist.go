@@ -79,6 +79,8 @@ func (r *Report) check(v *view, n cluster.Needs) error {
 	return nil
 }
 
+// answer answers one item of the checklist, with the evidence for it. What the file cannot tell is left to people:
+// NeedsYou.
 func (r *Report) answer(v *view, key string, in insides, tolerated float64) (answer, evidence string) {
 	switch key {
 	case "topology.scale":

@@ -32,6 +32,8 @@ const (
 	defaultCloudSource = "H100, median of 37 providers on demand, AIMultiple cloud GPU index, 2026-05"
 )
 
+// economics compares owning with renting, over the years of the needs and at all hours. Without a price there is no
+// break-even, rather than one at 0.
 func (r *Report) economics(v *view, n cluster.Needs, c *catalog.Catalog) {
 	e := &r.Economics
 	e.Years, e.PowerPrice, e.CloudPrice, e.CloudSource = n.Years, n.PowerPrice, n.CloudPrice, "the cluster's needs"

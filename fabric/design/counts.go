@@ -114,6 +114,7 @@ func (r *Report) count(v *view) {
 	r.Sizes.Domain, r.Sizes.Domains = domains(g)
 }
 
+// countCables sorts cables by the tiers they join. Links inside a host are none.
 func (r *Report) countCables(v *view) {
 	g := v.g
 	for i := range g.Links {
@@ -159,6 +160,7 @@ func (c *Cables) bundle(per int) {
 	}
 }
 
+// countPlaces counts racks, pods, planes and rails. What states none is not a place of its own.
 func (r *Report) countPlaces(v *view) {
 	g := v.g
 	racks, pods, planes, rails := map[int32]bool{}, map[int32]bool{}, map[int8]bool{}, map[int16]bool{}

@@ -42,6 +42,8 @@ type nicEnds struct {
 	ends []int32
 }
 
+// cutter lists the endpoints host by host and NIC by NIC. alike says that all hosts have the same rate and their number
+// is even: then half of the hosts is half of the rate.
 func (v *view) cutter() *cutter {
 	c := &cutter{v: v}
 	order := make([]int32, 0, len(v.ends))

@@ -27,6 +27,8 @@ type NextUnit struct {
 	Moved    string   `json:"moved"` // what of the existing must be rewired, by counts
 }
 
+// grow says how far the fabric can grow, and what one unit more would take: the next larger cluster is built and the
+// parts are subtracted.
 func (r *Report) grow(v *view, gr cluster.Growth) {
 	out := &r.Growth
 	out.Unit, out.UnitHosts, out.MaxHosts = gr.Unit, gr.UnitHosts, gr.MaxHosts

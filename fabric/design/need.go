@@ -72,6 +72,7 @@ func (n *Need) settle() {
 	n.Verdict = n.verdict()
 }
 
+// verdict says whether the exchange fits into a step, and what limits it.
 func (n *Need) verdict() string {
 	switch {
 	case n.ShardedBytes == 0 && n.InsideBytes == 0:

@@ -78,6 +78,7 @@ func (w *walk) reset(n int) {
 	w.queue = w.queue[:0]
 }
 
+// run counts the shortest paths to every node, breadth first. Parallel cables are as many paths.
 func (w *walk) run(v *view) {
 	for q := 0; q < len(w.queue); q++ {
 		n := w.queue[q]

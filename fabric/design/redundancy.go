@@ -126,6 +126,7 @@ func (r *Report) dualLeaf(v *view) Verdict {
 	}
 }
 
+// ecmpVerdict says whether leaves spread traffic over several spines, and what the loss of one spine takes.
 func (r *Report) ecmpVerdict() Verdict {
 	const topic = "ECMP over spines"
 	l, ok := r.loss("spine")

@@ -111,6 +111,8 @@ type analysis struct {
 	b     *breaker
 }
 
+// begin checks that a cluster can be analysed, and fills in what it leaves out. Links whose rates are not stated are an
+// error: every figure would be a guess.
 func begin(c *cluster.Cluster) (*analysis, error) {
 	if c == nil || c.Graph == nil {
 		return nil, errors.New("there is no graph to analyze")

@@ -126,6 +126,8 @@ func (p *prober) close() {
 	}
 }
 
+// send sends one packet per flow and interval, and notes when. After a pause of this machine it goes on from now:
+// packets that were never sent must not count as lost.
 func (p *prober) send(to netip.AddrPort) {
 	defer p.wg.Done()
 	buf := make([]byte, p.size)

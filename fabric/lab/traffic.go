@@ -91,6 +91,7 @@ type total struct {
 	rates                         []float64
 }
 
+// add counts a transfer. Where none should pass, only one that did not arrive and leaked nothing is right.
 func (x *total) add(t *Transfer) {
 	switch arrived := t.Error == ""; {
 	case !t.Wanted:

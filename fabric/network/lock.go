@@ -131,6 +131,8 @@ func (r *lockReader) entry(f []string) error {
 	return errors.New("want host NAME NUMBER, switch NAME NUMBER, address DEVICE INTERFACE ADDRESS, cable SWITCH PORT DEVICE PORT or rack DEVICE RACK UNIT")
 }
 
+// numbered reads the number that a host or switch keeps for good. A number or a name that comes twice is an error, as
+// addresses follow from numbers.
 func (r *lockReader) numbered(f []string) error {
 	n, err := strconv.Atoi(f[2])
 	if err != nil || n < 0 || n > maxNumber {
@@ -162,6 +164,7 @@ func (r *lockReader) known(names ...string) error {
 	return nil
 }
 
+// address reads an address that an interface keeps. Its device must have come before.
 func (r *lockReader) address(f []string) error {
 	a, err := netip.ParsePrefix(f[3])
 	if err != nil || !a.Addr().Is4() {
@@ -181,6 +184,7 @@ func (r *lockReader) address(f []string) error {
 	return nil
 }
 
+// cable reads a cable that stands. Each port has one.
 func (r *lockReader) cable(f []string) error {
 	if err := r.known(f[1], f[3]); err != nil {
 		return err

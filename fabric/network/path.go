@@ -242,6 +242,8 @@ func (p *Plan) Reach(from, to string) ([]Contact, error) {
 	return out, nil
 }
 
+// contact says whether one host can reach another between two roles, and why. What the files of the plan decide is
+// marked as modelled and left to the proof; the rest is judged here.
 func (p *Plan) contact(a, b *Host, f, t Role) Contact {
 	c := Contact{From: f.String(), To: t.String()}
 	x, y := a.First(f), b.First(t)

@@ -420,6 +420,7 @@ func (p *parse) onePrefix(n *node) (netip.Prefix, string) {
 	return got, ""
 }
 
+// pins reads addresses that hosts keep. Backend addresses follow from rail and host and cannot be pinned.
 func (p *parse) pins(n *node) []Pin {
 	if n == nil {
 		return nil
@@ -443,6 +444,7 @@ func (p *parse) pins(n *node) []Pin {
 // holdTime is how long BGP waits for a silent neighbour in the files that are written.
 const holdTime = 9 * time.Second
 
+// routing reads how switches find routes. Absent keys keep what the preset or the defaults have.
 func (p *parse) routing(n *node, r *Routing) {
 	if n == nil {
 		return
@@ -535,6 +537,7 @@ func (p *parse) roce(n *node, r *RoCE) {
 	f.done()
 }
 
+// partitions reads which hosts share an InfiniBand partition key.
 func (p *parse) partitions(n *node) []Partition {
 	if n == nil {
 		return nil
@@ -787,6 +790,7 @@ func (d *Device) tidy() string {
 	return d.tidyGUID()
 }
 
+// tidyGUID writes the GUID as 0x and 16 lower-case digits, and says what is wrong with one that cannot be.
 func (d *Device) tidyGUID() string {
 	if d.GUID == "" {
 		return ""

@@ -115,6 +115,8 @@ func (p *parse) cluster(f *fields) *Cluster {
 	return c
 }
 
+// preset builds a cluster from a preset, which brings hosts and fabric. Keys that describe these are errors; nothing is
+// merged.
 func (p *parse) preset(f *fields, name string, needs Needs) *Cluster {
 	params := map[string]int{}
 	if n := f.get("params"); n != nil {

@@ -135,6 +135,8 @@ func (f *fields) source(p *parse) catalog.Source {
 	return catalog.Source(p.file)
 }
 
+// link reads a generation of links. fresh says that the catalogue has none of that name: then kind and rate must be
+// given. The rate is of the whole link, net of its encoding.
 func (p *parse) link(f *fields, key string, fresh bool, l *catalog.Link) {
 	f.need(fresh, "kind", "rate")
 	l.Gen, l.Source = key, f.source(p)

@@ -126,6 +126,7 @@ func (w *wires) switchBase(f *fields, model string) topo.Node {
 	return base
 }
 
+// readSwitches reads switches by name or hostlist, each with a model alone or with more keys.
 func (w *wires) readSwitches(n *node) {
 	if n == nil {
 		return
@@ -225,6 +226,7 @@ func (w *wires) item(path string, item *node) *writtenLinks {
 	return nil
 }
 
+// readLinks reads cables as pairs of ends. Ends may be hostlists, matched one to one or one to all.
 func (w *wires) readLinks(n *node) {
 	if n == nil {
 		return
@@ -405,6 +407,7 @@ func (w *wires) can(l handLink, link catalog.Link) error {
 	return nil
 }
 
+// switchCan says why a switch cannot have a link; nil if it can, or if its ports are unknown.
 func (w *wires) switchCan(sw *handSwitch, link catalog.Link) error {
 	own, known := w.p.catalog.Links[sw.model.Link]
 	if !known {
@@ -420,6 +423,7 @@ func (w *wires) switchCan(sw *handSwitch, link catalog.Link) error {
 	return nil
 }
 
+// nicCan is switchCan for NICs.
 func (w *wires) nicCan(name, model string, link catalog.Link) error {
 	if !link.Kind.Network() {
 		return fmt.Errorf("link %q is %s; a NIC such as %q takes InfiniBand or Ethernet", link.Gen, link.Kind, name)

@@ -172,6 +172,7 @@ type tree struct {
 	nodes int
 }
 
+// node turns a YAML value into ours, with its line. Size and depth are limited, as files come from anywhere.
 func (t *tree) node(n ast.Node, depth int) (*node, error) {
 	if t.nodes++; t.nodes > maxNodes {
 		return nil, &Error{t.file, line(n), "", fmt.Sprintf("more than %d values", maxNodes)}

@@ -276,6 +276,8 @@ func (l *Link) port(end NodeID) uint16 {
 	return l.APort
 }
 
+// checkPorts finds ports that are used twice or that the switch does not have. Links that state no port still count
+// against the total.
 func (g *Graph) checkPorts(all *problems) {
 	used := map[uint16]LinkID{}
 	for i := range g.Nodes {

@@ -133,6 +133,7 @@ func (d *differ) node(name string, x, y *Node) {
 	d.field(name, "model", x.Model, y.Model)
 }
 
+// attrs compares free attributes, key by key.
 func (d *differ) attrs(name string, x, y Attrs) {
 	keys := maps.Clone(x)
 	if keys == nil {

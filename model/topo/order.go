@@ -79,6 +79,8 @@ func (g *Graph) sortHosts() {
 	}
 }
 
+// compareNodes is the canonical order: host by host, then what belongs to no host by fabric, kind and tier, and names
+// in natural order.
 func compareNodes(a, b *Node) int {
 	if c := cmp.Compare(uint32(a.Host), uint32(b.Host)); c != 0 { // None, as unsigned, comes last
 		return c
@@ -96,6 +98,7 @@ func compareNodes(a, b *Node) int {
 	return Natural(a.Name, b.Name)
 }
 
+// sortNodes puts nodes into canonical order and renumbers what refers to them.
 func (g *Graph) sortNodes() {
 	perm := order(len(g.Nodes), func(i, j int) int { return compareNodes(&g.Nodes[i], &g.Nodes[j]) })
 	if perm == nil {
@@ -121,6 +124,7 @@ func compareClasses(a, b *Class) int {
 		cmp.Compare(a.Rate, b.Rate), cmp.Compare(a.Latency, b.Latency))
 }
 
+// sortClasses does the same for classes, and drops those that no link has.
 func (g *Graph) sortClasses() {
 	used := make([]bool, len(g.Classes))
 	for i := range g.Links {
@@ -153,6 +157,7 @@ func compareLinks(a, b *Link) int {
 	return cmp.Or(cmp.Compare(a.APort, b.APort), cmp.Compare(a.BPort, b.BPort), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Count, b.Count))
 }
 
+// sortLinks turns links so that A is the lower node, and sorts them.
 func (g *Graph) sortLinks() {
 	for i := range g.Links {
 		if l := &g.Links[i]; l.A > l.B {
@@ -319,6 +324,8 @@ func (w *hostWalk) reset(parts int32) {
 	}
 }
 
+// from measures distances inside a host, over PCIe, between sockets and over coherent links: NVLink does not lead to a
+// NIC. Devices that forward nothing are ends.
 func (w *hostWalk) from(g *Graph, start NodeID) {
 	host := &g.Hosts[g.Nodes[start].Host]
 	w.reset(host.Count)

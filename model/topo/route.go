@@ -669,6 +669,8 @@ func (r *router) dragonfly(from, to NodeID, f Flow, way []Use) ([]Use, bool) {
 	return r.minimal(gate, to, f.Key, way)
 }
 
+// minimal is the shortest way through a dragonfly: at most one hop to the router with the link to the other group, that
+// link, and one hop there. key chooses among equals.
 func (r *router) minimal(from, to NodeID, key uint64, way []Use) ([]Use, bool) {
 	g := r.g
 	ok := true

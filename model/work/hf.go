@@ -13,6 +13,7 @@ import (
 // config is a Hugging Face config.json, loosely typedPositions: families name the same thing differently.
 type config map[string]json.RawMessage
 
+// num reads a whole number under the first of several names that is there. Families name the same size differently.
 func (c config) num(keys ...string) (int, bool) {
 	for _, k := range keys {
 		raw, ok := c[k]

@@ -32,6 +32,8 @@ func (e engine) Decode(token int) ([]byte, error) {
 	return []byte{byte(token)}, nil
 }
 
+// Generate answers a completion, and returns how many tokens of the prompt the cache had. each is called for every
+// token; false ends the answer.
 func (e engine) Generate(ctx context.Context, j openai.Job, each func(openai.Token) bool) (cached int, err error) {
 	prompt := make([]byte, len(j.Prompt))
 	for i, t := range j.Prompt {

@@ -73,6 +73,8 @@ func (l Layout) LayerBytes() int { return l.Planes * l.Block * l.heads() * l.row
 // steps are the distances in bytes between neighbours along each axis.
 type steps struct{ layer, plane, block, token, head int }
 
+// steps are the distances, in bytes, between neighbours in each dimension. The innermost comes first, and each is as
+// long as all inside it.
 func (l Layout) steps() steps {
 	var s steps
 	at := l.row()

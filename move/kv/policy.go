@@ -248,6 +248,8 @@ func (g *ghosts) find(mark uint64) int {
 	return -1
 }
 
+// add remembers the mark of a block that was evicted, in one of two lists, as the latest. The table stays at most half
+// full. Entries that were overtaken stay in the queue until it is mostly made of them.
 func (g *ghosts) add(list int, mark uint64) {
 	if n := g.count[0] + g.count[1] + 1; 2*n > len(g.table) {
 		old := g.table

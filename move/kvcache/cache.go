@@ -173,6 +173,8 @@ func New(o Options) (*Cache, error) {
 	return c, nil
 }
 
+// addTenant gives a tenant its share of memory and disk. Tenants must differ in token and salt: the salt is all that
+// keeps their blocks apart in the store and at other caches.
 func (c *Cache) addTenant(t Tenant) error {
 	n := int(t.Quota / c.o.Block)
 	if t.Name == "" || c.tenants[t.Name] != nil {

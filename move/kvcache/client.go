@@ -36,6 +36,8 @@ func DialTLS(address, token, chain string, t *tls.Config) *Client {
 // Close gives back connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// call sends a request and returns the body of its answer, which the caller closes. Any status but 200 is an error with
+// the server's reason.
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.scheme+c.address+path, body)
 	if err != nil {

@@ -300,6 +300,8 @@ func (p *peer) follow(ctx context.Context, log *slog.Logger) {
 	}
 }
 
+// pull asks a peer which blocks it has gained and lost since the last time. A peer that was started anew has another
+// generation, and sends all.
 func (p *peer) pull(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -370,6 +372,8 @@ func (p *peer) fetch(ctx context.Context, who string, key kv.Hash, o Options) ([
 	return data, err
 }
 
+// bring gets a block from a peer: it has the peer write it into our memory if both can, else it comes over HTTP. A
+// block that the peer has lost meanwhile is errMissing.
 func (p *peer) bring(ctx context.Context, who string, key kv.Hash, o Options) ([]byte, error) {
 	p.mu.Lock()
 	moves := p.moves
@@ -389,6 +393,7 @@ func (p *peer) bring(ctx context.Context, who string, key kv.Hash, o Options) ([
 	return data, err
 }
 
+// ask sends a call to a peer. The caller closes the answer.
 func (p *peer) ask(ctx context.Context, call string, head any) (io.ReadCloser, error) {
 	var body bytes.Buffer
 	if err := writeHead(&body, head); err != nil {

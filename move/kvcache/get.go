@@ -113,6 +113,9 @@ func (c *Cache) fetched(t *tenant, found *int64, bytes int, err error) {
 	}
 }
 
+// get finds block i of a path and gives it to use: here, at a peer that said it has the block, or in the store, in this
+// order. What came from elsewhere is kept here as well, if there is room. An error of a peer or of the store is a miss;
+// only errors here and of use are returned.
 func (c *Cache) get(ctx context.Context, t *tenant, path Path, i int, use func([]byte) error) (Where, bool, error) {
 	key := t.name(path.Keys[i])
 	if w, ok, err := c.local(t, key, use, true); ok || err != nil {

@@ -505,6 +505,8 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, out)
 }
 
+// push writes one block into the memory of the agent that asks, which may take room bytes at most. No block there is no
+// error: out.Blocks is 0.
 func (c *Cache) push(ctx context.Context, t *tenant, key kv.Hash, q *move, room int64) (out moved, err error) {
 	if err := c.begin(); err != nil {
 		return out, err

@@ -172,6 +172,7 @@ func (s *Server) read(w http.ResponseWriter, r io.Reader) (request, []kv.Hash, b
 	return q, all, true
 }
 
+// match says how many blocks of a path are there, and where, without moving any.
 func (s *Server) match(w http.ResponseWriter, r *http.Request, who string) {
 	q, all, ok := s.read(w, r.Body)
 	if !ok {
@@ -210,6 +211,8 @@ func (s *Server) matchEach(w http.ResponseWriter, r *http.Request, who string, a
 	reply(w, http.StatusOK, out)
 }
 
+// get sends blocks in frames, in the order of the keys. The status is sent before the first block is looked for, so a
+// missing block is an empty frame and not an error.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, who string) {
 	q, all, ok := s.read(w, r.Body)
 	if !ok {
@@ -247,6 +250,8 @@ func writeGaps(out *bufio.Writer, n int) {
 	_ = out.Flush()
 }
 
+// put stores blocks until the cache has no room. That is an answer with the number stored, not a failure; the rest of
+// the body is read so that the connection can be used again.
 func (s *Server) put(w http.ResponseWriter, r *http.Request, who string) {
 	in := bufio.NewReaderSize(r.Body, 64<<10)
 	q, all, ok := s.read(w, in)

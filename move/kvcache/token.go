@@ -40,6 +40,7 @@ func (c Claim) put() []byte {
 
 var errClaim = errors.New("not a claim")
 
+// get decodes a claim. Whoever calls it has checked the signature; what is malformed all the same is errClaim.
 func (c *Claim) get(b []byte) error {
 	for _, to := range []*string{&c.Tenant, &c.Audience, &c.Agent} {
 		n, k := binary.Uvarint(b)

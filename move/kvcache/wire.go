@@ -45,6 +45,7 @@ const (
 	maxBlock = 1 << 32
 )
 
+// hashes decodes the keys, and checks that From is one of them.
 func (r request) hashes() ([]kv.Hash, error) {
 	if len(r.Keys) == 0 || len(r.Keys) > maxKeys || r.From < 0 || r.From >= len(r.Keys) {
 		return nil, fmt.Errorf("%d keys from %d on; want 1 to %d, and the first of them among them", len(r.Keys), r.From, maxKeys)
@@ -69,6 +70,7 @@ func writeHead(w io.Writer, v any) error {
 	return err
 }
 
+// readHead reads the JSON that stands before frames: four bytes of length, at most maxHead, then the text.
 func readHead(r io.Reader, v any) error {
 	var n [4]byte
 	if _, err := io.ReadFull(r, n[:]); err != nil {
@@ -88,6 +90,7 @@ func readHead(r io.Reader, v any) error {
 	return nil
 }
 
+// writeFrame writes length, CRC-32 and data. nil is a missing block; a block of no bytes is not the same.
 func writeFrame(w io.Writer, data []byte) error {
 	var b [12]byte
 	if data == nil {

@@ -228,6 +228,7 @@ func (q *Request) supported(w *wish, _ Engine) *Error {
 
 func asksScores(given json.RawMessage) bool { return len(given) > 0 && string(given) != "null" }
 
+// readStop takes one string or up to four. An empty one would end every answer before it begins.
 func (q *Request) readStop(w *wish, _ Engine) *Error {
 	var one *string
 	switch {
@@ -250,6 +251,7 @@ func (q *Request) readStop(w *wish, _ Engine) *Error {
 	return nil
 }
 
+// readSampling takes what decides which tokens are drawn. Without a seed there is a random one.
 func (q *Request) readSampling(w *wish, _ Engine) (bad *Error) {
 	if w.sample.Temperature, bad = within("temperature", q.Temperature, 1, 0, 2); bad != nil {
 		return bad
@@ -267,6 +269,8 @@ func (q *Request) readSampling(w *wish, _ Engine) (bad *Error) {
 	return nil
 }
 
+// readLength takes the most tokens that are wanted. For chats the newer name wins; 0 leaves it to what the context has
+// room for.
 func (q *Request) readLength(w *wish, e Engine) *Error {
 	name, most := "max_tokens", q.MaxTokens
 	if q.MaxCompletionTokens != nil && w.chat {
@@ -283,6 +287,8 @@ func (q *Request) readLength(w *wish, e Engine) *Error {
 	return nil
 }
 
+// readTop reads how many alternatives to report; -1 for no scores at all. Completions take a number there, chats true
+// and a second field.
 func (q *Request) readTop(w *wish, _ Engine) (bad *Error) {
 	w.top = -1
 	if !asksScores(q.Logprobs) {
@@ -309,6 +315,7 @@ func (q *Request) readTop(w *wish, _ Engine) (bad *Error) {
 	return bad
 }
 
+// readPrompt takes the four forms of a prompt that the API has, by trying them.
 func (q *Request) readPrompt(w *wish, e Engine) *Error {
 	if w.chat {
 		return q.readMessages(w, e)

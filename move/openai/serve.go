@@ -77,6 +77,7 @@ type scored struct {
 	at int
 }
 
+// serve answers one request, as a whole or as a stream. Nothing is written to a client that has gone.
 func serve(w http.ResponseWriter, r *http.Request, e Engine, chat bool) {
 	id := rand.Text()
 	w.Header().Set("X-Request-Id", "req-"+id)
@@ -112,6 +113,7 @@ func (c *call) end(w http.ResponseWriter, bad *Error) {
 	}
 }
 
+// newCall checks a request and prepares an answer with one choice per prompt and n.
 func newCall(q *Request, e Engine, chat bool, id string) (*call, *Error) {
 	wish, bad := q.check(e, chat)
 	if bad != nil {
@@ -334,6 +336,7 @@ func (c *call) scores(list []scored) any {
 	return map[string]any{"tokens": names, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
 }
 
+// chatScores formats scores as chats have them, with the bytes of each token: a token may be half a character.
 func chatScores(list []scored) any {
 	one := func(t Token) map[string]any {
 		bytes := []int{} // a list of numbers, not the text that Go makes of bytes

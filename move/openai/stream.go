@@ -56,6 +56,7 @@ func (s *Stream) End(bad *Error) {
 	s.write("data: [DONE]\n\n")
 }
 
+// write sends text at once. The header goes out with the first: until then the request can still fail with a status.
 func (s *Stream) write(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,6 +36,8 @@ func (t *text) end() string {
 	return t.cut(true)
 }
 
+// cut returns what can be shown of the held text. What might be the beginning of a stop string is held back until more
+// comes, unless all is set.
 func (t *text) cut(all bool) (show string) {
 	// The stop string that was complete first ends the text, however many tokens it came in.
 	first, end := -1, 0

@@ -371,6 +371,8 @@ func (r *Router) Status() Status {
 	return s
 }
 
+// metrics serves the figures for Prometheus. What an engine had seen before is counted in bytes of prompts, as the
+// router sees text and no tokens.
 func (r *Router) metrics(w http.ResponseWriter, q *http.Request) {
 	s, m := r.Status(), &metrics.Page{}
 	m.Add("weft_router_retries_total", metrics.Counter, "Requests that went to another engine before their first token.", float64(s.Retries))

@@ -142,6 +142,8 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
+// open gets shared memory and listens. Without shared memory the agent still works, over sockets; an address that
+// cannot be listened at is an error.
 func (a *Agent) open() error {
 	if !a.cfg.Private {
 		if s, err := shm.NewShare(); err == nil {

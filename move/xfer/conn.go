@@ -136,6 +136,9 @@ func (c *conn) sendWhile(ctx context.Context, kind uint8, call, number uint64, p
 	return c.while(ctx, func() error { return c.send(kind, call, number, payload) })
 }
 
+// while runs send, and interrupts it some time after ctx ends: a peer that reads slowly may finish, one that has
+// stopped must not hold the connection for good. A send that was cut ends the connection, since half a message is on
+// it.
 func (c *conn) while(ctx context.Context, send func() error) error {
 	var over atomic.Bool // whoever sets it first decides: it was sent, or it is cut
 	stop := context.AfterFunc(ctx, func() {

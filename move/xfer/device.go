@@ -405,6 +405,8 @@ type seer struct {
 	base [2]gpu.Ptr
 }
 
+// at is a part's address as the GPU sees it. The last one on each side is remembered: parts of one region follow one
+// another.
 func (s *seer) at(side int, p *part) (gpu.Ptr, error) {
 	if p.at != s.last[side] {
 		base, err := gpu.Ptr(0), error(nil)

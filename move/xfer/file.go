@@ -106,6 +106,8 @@ func OpenFile(path string, o FileOptions) (Storage, error) {
 	return x, nil
 }
 
+// shape settles the file's size and how it is read and written. A file may grow only if Create is set. What is opened a
+// second time, for direct I/O, must be the same file.
 func (x *file) shape() error {
 	st, err := x.f.Stat()
 	if err != nil {
@@ -252,6 +254,8 @@ type wholeFile struct {
 	o    FileOptions
 }
 
+// newWholeFile describes a file that is written as a whole and put in place when it is complete. It need not exist if
+// it may be created, but then a size must be given.
 func newWholeFile(path string, o FileOptions) (Storage, error) {
 	st, err := os.Stat(path)
 	if err != nil && !(o.Create && os.IsNotExist(err)) {

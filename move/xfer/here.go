@@ -50,6 +50,8 @@ func (r *Request) inProcess(t *Agent) error {
 	return err
 }
 
+// readHere reads from an agent in the same process, without a message. The lease still holds: the owner may take its
+// memory back, and bytes that were read after that do not count.
 func (r *Request) readHere(t *Agent) error {
 	l, err := r.destination(false)
 	if err != nil {
@@ -114,6 +116,7 @@ func (r *Request) faultOf(err error) error {
 	return err
 }
 
+// writeHere writes to an agent in the same process, with the same checks as over a socket.
 func (r *Request) writeHere(t *Agent) error {
 	remote := make([]Desc, len(r.pairs))
 	for i, p := range r.pairs {

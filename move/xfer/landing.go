@@ -262,6 +262,8 @@ func (l *landing) finish(ctx context.Context) error {
 	return l.reason()
 }
 
+// settle makes what has arrived durable: files and objects that are written as a whole appear, the others are synced.
+// If one cannot appear, nothing counts as moved.
 func (l *landing) settle(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

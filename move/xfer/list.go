@@ -55,6 +55,8 @@ func (a *Agent) PrepareGranted(peer *Peer, descs []Desc, grant uint64) (*List, e
 	return a.prepare(peer, descs, grant)
 }
 
+// prepare checks the pieces once, so that requests need not: each must lie in its region. A nil peer means regions of
+// this agent. The list owns a copy of descs.
 func (a *Agent) prepare(peer *Peer, descs []Desc, grant uint64) (*List, error) {
 	l := &List{agent: a, peer: peer, descs: slices.Clone(descs), grant: grant, asks: make(chan struct{}, 1)}
 	whose := a.id.Name
@@ -261,6 +263,7 @@ type place struct {
 	closed bool
 }
 
+// read copies from memory or from what the region is stored in. b is filled, or there is an error.
 func (p *place) read(ctx context.Context, b []byte, off int64) error {
 	if p.mem != nil {
 		copy(b, p.mem[off:])

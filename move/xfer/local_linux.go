@@ -33,6 +33,7 @@ func sendFile(nc net.Conn, f *os.File) error {
 	return err
 }
 
+// receiveFile takes one descriptor over a Unix socket. The caller owns it.
 func receiveFile(nc net.Conn) (*os.File, error) {
 	c, ok := nc.(*net.UnixConn)
 	if !ok {

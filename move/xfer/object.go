@@ -102,6 +102,8 @@ type objectSource struct {
 
 func (s *objectSource) Close() error { return nil }
 
+// ReadAt reads part of an object, always of the version that the first read found: an object that is replaced meanwhile
+// is blob.ErrChanged rather than a mixture.
 func (s *objectSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return again(ctx, func() error {
 		s.mu.Lock()

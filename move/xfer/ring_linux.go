@@ -69,6 +69,8 @@ const (
 // theRing is the process's, made when it is first asked for.
 var theRing = sync.OnceValues(newRing)
 
+// newRing sets up io_uring, and says why if that is not possible. The offsets are those of the kernel's
+// io_uring_params. room has one token per entry: whoever submits takes one first.
 func newRing() (*ring, error) {
 	var p [ringParams]byte
 	fd, _, e := unix.Syscall(ringSetup, ringEntries, uintptr(unsafe.Pointer(&p)), 0)

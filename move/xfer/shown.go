@@ -178,6 +178,7 @@ func (r *Request) visible(s *session) string {
 	return ""
 }
 
+// importable says why this process cannot map a peer's GPU memory; nothing if it can.
 func (r *Request) importable(s *session, m *Remote) string {
 	switch {
 	case m.Kind != GPU:

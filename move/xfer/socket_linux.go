@@ -36,6 +36,8 @@ func whole(nc net.Conn) io.Reader {
 	return &socket{raw: raw, low: 1}
 }
 
+// Read fills b in one system call, and lets the kernel wake it when a useful amount has come rather than for every
+// packet. What came beyond b is kept for the next call.
 func (s *socket) Read(b []byte) (n int, err error) {
 	if len(s.rest) > 0 {
 		n = copy(b, s.rest)

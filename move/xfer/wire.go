@@ -123,6 +123,7 @@ func (r *reader) signed() int64 {
 	return n
 }
 
+// bytes reads a length and that many bytes, which share the memory of the message.
 func (r *reader) bytes(most int) []byte {
 	n := r.num()
 	if r.err == nil && n > uint64(most) {
@@ -141,6 +142,8 @@ func (r *reader) bytes(most int) []byte {
 
 func (r *reader) text(most int) string { return string(r.bytes(most)) }
 
+// descs reads descriptors, each relative to the end of the last. The number is checked against what is left before
+// memory is allocated for it.
 func (r *reader) descs() []Desc {
 	n := r.num()
 	if r.err == nil && n > MaxDescs {
@@ -266,6 +269,7 @@ func (w *writer) caps(list []capability) {
 	}
 }
 
+// caps reads what the sender may use of each region: the key it was given, and of which epoch.
 func (r *reader) caps() []capability {
 	n := r.num()
 	if r.err == nil && (n > maxRegions || n*10 > uint64(len(r.b))) {
@@ -343,6 +347,8 @@ func (p *post) put() []byte {
 	return w
 }
 
+// get decodes a request and checks what can be checked without the regions: known operation, class and path, a time
+// limit, and pieces that add up to the total.
 func (p *post) get(b []byte) error {
 	r := reader{b: b}
 	p.op, p.class, p.how = Op(r.num()), Class(r.num()), uint8(r.num())

@@ -287,6 +287,8 @@ func (a *Agent) Last() Snapshot {
 	return a.last
 }
 
+// ports reads RDMA ports from /sys. observe gets the values that health is judged by. A file that is not there is left
+// out; drivers differ in what they have.
 func (a *Agent) ports(s *Snapshot, observe func(device, port, metric string, v float64)) {
 	devices, _ := os.ReadDir(a.path("sys/class/infiniband"))
 	for _, d := range devices {
@@ -348,6 +350,7 @@ func (a *Agent) portCounters(p *Port, dir string, observe func(device, port, met
 	return completed
 }
 
+// nets reads physical interfaces.
 func (a *Agent) nets(s *Snapshot, observe func(device, port, metric string, v float64)) {
 	list, _ := os.ReadDir(a.path("sys/class/net"))
 	for _, i := range list {
@@ -372,6 +375,7 @@ var kept = regexp.MustCompile(`pause|discard|drop|err|crc|ecn|cnp|out_of_buffer|
 var queue = regexp.MustCompile(`^(?:(?:rx|tx|ch)_?\d+_|(?:rx|tx)_queue_|.*_queue_?\d)`)
 var prio = regexp.MustCompile(`^(?:rx|tx)_prio(\d)_(pause_duration|discards)$`)
 
+// driver reads a NIC's own counters by ethtool: those that tell of the network's health, and none of single queues.
 func (a *Agent) driver(s *Snapshot, name string, observe func(device, port, metric string, v float64)) {
 	list, firmware := a.ethtool.counters(name)
 	if firmware != "" && firmware != "N/A" {
@@ -409,6 +413,7 @@ func aerTotal(text string) (total float64, ok bool) {
 	return total, ok
 }
 
+// pci reads the link width and the errors of GPUs, NICs and what else is in pciClasses.
 func (a *Agent) pci(s *Snapshot, observe func(device, port, metric string, v float64)) {
 	list, _ := os.ReadDir(a.path("sys/bus/pci/devices"))
 	for _, d := range list {

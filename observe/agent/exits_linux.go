@@ -49,6 +49,8 @@ func (e *exits) follow(pid int) bool {
 	return true
 }
 
+// wait blocks until a process ends, without being its parent, and notes when and how. f is its pidfd, which wait closes
+// unless the agent did.
 func (e *exits) wait(pid int, f *os.File) {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -19,6 +19,8 @@ func openKernelLog(root string) *kernelLog {
 	return &kernelLog{fd}
 }
 
+// read returns the records since the last call, at most about 1 MiB. It does not block. Records that the kernel
+// overwrote meanwhile are lost.
 func (k *kernelLog) read() []byte {
 	if k.fd < 0 {
 		return nil

@@ -53,6 +53,8 @@ func (a *Agent) WriteMetrics(w io.Writer, now time.Time) error {
 	return a.page(now).Write(w)
 }
 
+// page is what Prometheus reads. Names are node_exporter's where it has the same figure, so that existing dashboards
+// work.
 func (a *Agent) page(now time.Time) *metrics.Page {
 	a.mu.Lock()
 	s, xids, readErrors := a.last, maps.Clone(a.xids), a.errors

@@ -72,6 +72,7 @@ func connections(procs []*process) map[int][]watch.Link {
 	return out
 }
 
+// diag asks for all TCP sockets of a network namespace: this one, or that of a path.
 func diag(here bool, path string, family uint8) ([]*netlink.InetDiagTCPInfoResp, error) {
 	if here {
 		return netlink.SocketDiagTCPInfo(family)

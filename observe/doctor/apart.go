@@ -55,6 +55,7 @@ type looseFile struct {
 
 var slurmFile = regexp.MustCompile(`slurm[-_.](\d+)`)
 
+// looseFiles groups lines that name no process by their file, with the hosts and ranks that are known of it.
 func looseFiles(loose []*Line) (list []*looseFile) {
 	byName := map[string]*looseFile{}
 	for _, l := range loose {

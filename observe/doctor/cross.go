@@ -71,6 +71,7 @@ func (d *diag) arrivals() {
 // reached is which ranks of a communicator came how far in its setup.
 type reached struct{ starts, booted, done []int }
 
+// reached says how far the ranks of a communicator came in setting it up.
 func (c *comm) reached() (a reached) {
 	for _, r := range c.ranks() {
 		m := c.members[r]

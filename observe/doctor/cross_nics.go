@@ -49,6 +49,7 @@ type nicUse struct {
 	nics       map[int]bool
 }
 
+// nicsUsed says which NICs each host's channels go over, and whether with GPUDirect RDMA.
 func (jb *job) nicsUsed() map[string]*nicUse {
 	hosts := map[string]*nicUse{}
 	for _, c := range jb.comms {

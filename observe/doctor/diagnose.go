@@ -474,6 +474,8 @@ func before(b, a bool) int {
 	return 1
 }
 
+// locate adds where in the cluster the subjects of a finding are: rack, rail, leaf and port. Where a device is known
+// its host is not said as well.
 func (d *diag) locate(f *Finding) {
 	for _, h := range f.Subject.Hosts {
 		known := len(f.Where)

@@ -114,6 +114,7 @@ func (s *Subject) tidy() {
 	}
 }
 
+// String lists ranks, hosts, devices and links, long lists in short.
 func (s Subject) String() string {
 	var parts []string
 	if len(s.Ranks) > 0 {

@@ -88,6 +88,7 @@ func fast(p PCI) bool {
 		strings.Contains(p.Name, "ConnectX") || strings.Contains(p.Name, "BlueField") || strings.Contains(p.Name, "Elastic Fabric")
 }
 
+// hostRules judges the settings of hosts, each alone and then against one another.
 func (d *diag) hostRules() {
 	byHost := map[string][]Address{}
 	for _, a := range d.c.Addresses {

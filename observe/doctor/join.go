@@ -100,6 +100,8 @@ func num(s string) int {
 	return n
 }
 
+// join puts the lines of all processes together into communicators and jobs. Lines without a process stay loose and are
+// placed at the end, by file and host.
 func join(c *Case) *joined {
 	j := &joiner{
 		joined: &joined{procs: map[string]*proc{}, addr: map[string]string{}},
@@ -496,6 +498,7 @@ func (jb *job) version() (v [3]int, ok bool) {
 	return v, ok
 }
 
+// parseVersion reads two or three numbers, as in 2.27.7. A suffix makes it no version.
 func parseVersion(s string) (v [3]int, ok bool) {
 	parts := strings.SplitN(s, ".", 3)
 	if len(parts) < 2 {

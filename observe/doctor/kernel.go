@@ -214,6 +214,8 @@ func (d *diag) pcieNoise(corrected map[part][]Kernel) {
 	}
 }
 
+// nicDowns judges NICs that lost their link. Once in a host's first ten minutes is its start and no finding; more than
+// twice is critical.
 func (d *diag) nicDowns(downs map[part][]Kernel) {
 	d.downs = downs
 	for _, k := range slices.SortedFunc(maps.Keys(downs), byHostThenDevice) {

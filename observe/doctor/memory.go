@@ -26,6 +26,8 @@ type memoryUse struct {
 	others float64 // of other processes
 }
 
+// readMemoryUse reads PyTorch's message about memory that ran out: what was tried, what this process holds and what
+// others hold. Both wordings are known.
 func readMemoryUse(msg string) (u memoryUse, ok bool) {
 	tried := memorySizes(memoryTried, msg)
 	if tried == nil {

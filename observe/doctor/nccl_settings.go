@@ -235,6 +235,8 @@ func cpusIn(mask, set string) int {
 	return n
 }
 
+// affinity judges on which cores NCCL's threads may run. One core that all ranks of a host share is a finding of its
+// own; one core otherwise is judged like none.
 func (d *diag) affinity() {
 	jb := d.job
 	single := map[string]map[string][]*Line{} // host, mask, lines

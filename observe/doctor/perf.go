@@ -11,6 +11,7 @@ import (
 
 // Rules on RAS, Inspector and nccl-tests.
 
+// rasRules judges reports of NCCL's RAS, each against the counts of the report before.
 func (d *diag) rasRules() {
 	before := map[rasPlace]map[string]int64{}
 	for i, r := range d.c.RAS {

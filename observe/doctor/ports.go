@@ -51,6 +51,8 @@ func portKind(p Port) string {
 	return p.Layer + " " + family
 }
 
+// portRules judges ports one by one, then their counters, then cables and switches. Several readings of a port are
+// compared: growth says more than a total.
 func (d *diag) portRules() {
 	seen := d.portsSeen()
 	samples := map[string][]Port{}
@@ -100,6 +102,7 @@ type portsSeen struct {
 	disabled map[string]bool            // hosts with a port that is switched off
 }
 
+// portsSeen counts what is usual in the case, so that a port can be judged against its likes.
 func (d *diag) portsSeen() portsSeen {
 	rates := map[string]map[float64]int{}
 	layers := map[string]bool{}
@@ -475,6 +478,7 @@ func (d *diag) cable(c Cable, s Subject, usual map[string]int) {
 	}
 }
 
+// slowerThanUsual finds a cable that runs slower than most of its kind. Fewer than eight of the kind tell nothing.
 func (d *diag) slowerThanUsual(c Cable, s Subject, usual map[string]int) {
 	mine := usual[fmt.Sprintf("%dx %s", c.Width, c.Speed)]
 	all, best := 0, ""
@@ -511,6 +515,7 @@ func bestRate(text string) float64 {
 
 var prioPause = regexp.MustCompile(`^rx_prio(\d)_pause$`)
 
+// etherRules judges counters of Ethernet NICs: pause frames and drops, by priority.
 func (d *diag) etherRules() {
 	for _, e := range d.c.Ether {
 		s := Subject{Hosts: []string{e.Host}, Devices: []string{named(e.Host, cmp.Or(e.Device, "interface"))}}

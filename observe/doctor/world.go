@@ -361,6 +361,8 @@ type view struct {
 
 func pairKey(group string, from, to int) string { return fmt.Sprintf("%s|%d>%d", group, from, to) }
 
+// view is what one rank's dump says: where it stands in each group, and which messages it waits for. Operations are
+// taken in the order in which they were recorded.
 func (w *world) view(r int) *view {
 	d := w.dumps[r]
 	v := &view{dump: d, coll: map[string]*state{}, p2p: map[string][]*Op{}, sent: map[string]int{}}

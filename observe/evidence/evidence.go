@@ -103,6 +103,8 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// one reads a file. tell hears of progress in large ones. What cannot be opened is in the case all the same, with the
+// reason.
 func one(c *doctor.Case, name string, tell func(n, all int64)) {
 	at := len(c.Files)
 	r, err := os.Open(name)

@@ -168,6 +168,7 @@ func smi(ctx context.Context, c *doctor.Case, host string) {
 	}
 }
 
+// hostState looks at what limits RDMA and shared memory on this host. What cannot be found out stays -1 or 0.
 func hostState(host string, rdma int) doctor.HostState {
 	h := doctor.HostState{At: doctor.Evidence{File: "this host"}, Host: host, MemLock: -1, RDMA: rdma, Verbs: -1, Env: map[string]string{}}
 	var lim unix.Rlimit

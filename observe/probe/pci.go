@@ -82,6 +82,8 @@ func virtualFunction(dir string) bool {
 	return err == nil
 }
 
+// device reads a PCI device and the switches above it, the outermost first. Where the path has no host bridge, domain
+// and bus name the root.
 func (p *prober) device(dir string) device {
 	d := p.attributes(dir)
 	// The path of a device is its host bridge, a root port, and then an

@@ -97,6 +97,8 @@ func Dashboards() (map[string][]byte, error) {
 	return out, nil
 }
 
+// dashboard writes a Grafana dashboard, two graphs in a row. The data source is a variable, so that it can be imported
+// anywhere.
 func dashboard(name string, list []graph) ([]byte, error) {
 	source := map[string]any{"type": "prometheus", "uid": "${source}"}
 	var panels []panel

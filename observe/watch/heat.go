@@ -13,6 +13,8 @@ import (
 // heatRows is how many rows a map of hosts has; the worst are shown.
 const heatRows = 128
 
+// heat is the table of how full ports are: by leaf and rail where the cables are known, else by host, and then only the
+// worst of many hosts.
 func (m *Machine) heat(now float64) Heat {
 	suspect := map[string]bool{}
 	for _, i := range m.open {

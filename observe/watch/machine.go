@@ -288,6 +288,8 @@ func (m *Machine) Observe(now float64, r *Report) error {
 	return nil
 }
 
+// counters takes the counters of a report. Rates are over the time between two reports of the host. A fact that
+// changes, like firmware, is noted as a change.
 func (m *Machine) counters(now float64, h *host, c *Counters) {
 	h.schema, h.states, h.checks = c.Schema, slices.Clone(c.States), c.Checks
 	h.values = append(h.values[:0], c.Values...)

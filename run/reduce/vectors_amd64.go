@@ -193,6 +193,7 @@ func aligned(dsts, srcs [][]byte, size int) bool {
 	return true
 }
 
+// scaleFloats multiplies by a factor. AVX2 takes whole vectors and leaves the end to portable code; AVX-512 masks it.
 func scaleFloats(t Type, dst, src []byte, factor float64) {
 	if active == pathPortable {
 		portableScale(t, dst, src, 0, len(dst), factor)

@@ -36,6 +36,8 @@ type segment struct {
 	at    int // where it begins in buffers that hold only what is owned
 }
 
+// newPlan works out what a rank has of the model: its layers and parts, the buckets in which gradients are summed, and
+// the segments of them that it owns. Without ZeRO every replica owns all.
 func newPlan(c Config, l Layout, rank int) (*plan, error) {
 	s := l.spot(rank)
 	net, err := model.New(c.Model, model.Shard{Tensor: s.tensor, Tensors: l.TP, Stage: s.stage, Stages: l.PP}, line*l.DP)

@@ -101,6 +101,9 @@ func (t *Trainer) RebuildAs(ctx context.Context, c *comm.Comm, l Layout) error {
 	return err
 }
 
+// rebuild moves the training to another group of ranks and another layout: those that have a part of the state send it
+// to those that need it. All ranks of the new group call it. Only on success does t change; its old communicators are
+// closed then.
 func (t *Trainer) rebuild(ctx context.Context, world group, l Layout, fitted bool) error {
 	all, err := t.exchange(ctx, &world)
 	if err != nil {

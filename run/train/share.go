@@ -171,6 +171,8 @@ type feed struct {
 	come *ticket // of next
 }
 
+// newFeed lists in which order a step needs the weights of the layers, so that the next ones can be gathered while one
+// is computed. Two buffers do: one in use, one being filled.
 func newFeed(r *run) *feed {
 	t := r.t
 	f := &feed{r: r, at: -1}

@@ -74,6 +74,7 @@ type planner struct {
 	steps      []Step
 }
 
+// newPlanner finds out which cables go and which come. A cable that is in both sites does neither.
 func newPlanner(now, next Site) *planner {
 	p := &planner{now: now, next: next, was: map[string]bool{}, is: map[string]bool{}, host: map[string]bool{}, out: map[network.Cable]bool{},
 		in:       map[network.Cable]bool{},
@@ -173,6 +174,7 @@ func (p *planner) hostsGo() {
 	p.add(s)
 }
 
+// switchesCome puts up all new switches in one step: nothing uses them yet, so nothing is drained.
 func (p *planner) switchesCome() {
 	s := Step{}
 	for _, name := range p.next.Switches {
@@ -255,6 +257,8 @@ func (g groups) join(a, b string) {
 	}
 }
 
+// moveHosts drains hosts, moves their cables, and configures them and the switches that the cables go to. A host that
+// changes racks has its lasting cables unplugged for the move as well.
 func (p *planner) moveHosts(hosts []string) {
 	s := Step{Title: "move " + list(hosts), Drain: hosts}
 	for _, h := range hosts {

@@ -75,6 +75,8 @@ type fabric struct {
 	found     []Finding
 }
 
+// planned reads what should be there: cables by their ends, and rates where they are stated. Devices other than
+// switches with one cable are remembered, as their port number does not matter.
 func (f *fabric) planned(g *topo.Graph) {
 	f.nics, f.single = map[string][]string{}, map[string]bool{}
 	name := make([]string, len(g.Nodes))

@@ -78,6 +78,7 @@ func (d *device) parse(name string, data []byte) error {
 	return reader(data)
 }
 
+// parseAddr reads ip -j address. An empty list is not the same as no reading: ifaces is not nil.
 func (d *device) parseAddr(data []byte) error {
 	var list []struct {
 		Name   string   `json:"ifname"`
@@ -140,6 +141,8 @@ func (d *device) parseRule(data []byte) error {
 	return nil
 }
 
+// parseRoute reads ip -j route. Dead next hops do not count as ways; local and broadcast routes are the kernel's own
+// and are left out.
 func (d *device) parseRoute(data []byte) error {
 	var list []struct {
 		Dst      string `json:"dst"`
@@ -291,6 +294,7 @@ func (d *device) parseSysctl(data []byte) error {
 	return nil
 }
 
+// parseBGP reads the sessions of FRR. A router without BGP has an empty list; nil would be no reading.
 func (d *device) parseBGP(data []byte) error {
 	var top struct {
 		V4 *struct {
@@ -315,6 +319,7 @@ func (d *device) parseBGP(data []byte) error {
 	return nil
 }
 
+// parseBFD reads the state and the timers of sessions, by interface.
 func (d *device) parseBFD(data []byte) error {
 	var list []struct {
 		Interface string `json:"interface"`
@@ -334,6 +339,8 @@ func (d *device) parseBFD(data []byte) error {
 	return nil
 }
 
+// parseRIB counts the active next hops of the selected route to each prefix, as the routing daemon has them. Compared
+// with the kernel's routes it shows what was not installed.
 func (d *device) parseRIB(data []byte) error {
 	var top map[string][]struct {
 		Selected bool `json:"selected"`

@@ -179,6 +179,8 @@ func Networkd(p *network.Plan) []File {
 	return out
 }
 
+// networkdNetwork writes a .network file. Only the front end is waited for at boot: a host whose rail is down must
+// still come up.
 func networkdNetwork(p *network.Plan, x *network.Interface) *text {
 	var t text
 	t.head(p, "#")
@@ -229,6 +231,8 @@ func NetworkManager(p *network.Plan) []File {
 	return out
 }
 
+// nmConnection writes a NetworkManager profile. The UUID follows from the names, so that the same plan gives the same
+// file.
 func nmConnection(p *network.Plan, h *network.Host, x *network.Interface) *text {
 	var t text
 	t.head(p, "#")
@@ -264,6 +268,7 @@ func nmConnection(p *network.Plan, h *network.Host, x *network.Interface) *text 
 	return &t
 }
 
+// nmIPv4 writes addresses, routes and rules. Only the front end may bring a default route.
 func nmIPv4(t *text, p *network.Plan, x *network.Interface) {
 	t.line("\n[ipv4]\nmethod=manual\naddress1=%s", x.Addr)
 	routes, rules := Routing(p, x)

@@ -189,6 +189,8 @@ func domain(p *network.Plan, h *network.Host) string {
 	return ""
 }
 
+// nodeLabels writes the labels by which a scheduler places pods close to each other. They are applied with a field
+// manager of their own, which leaves other labels alone.
 func nodeLabels(p *network.Plan, levels int) File {
 	var t text
 	t.head(p, "#")

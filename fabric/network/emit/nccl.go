@@ -21,6 +21,8 @@ func NCCL(p *network.Plan) []File {
 	return out
 }
 
+// ncclConf writes NCCL's settings for a host: those that follow from the cabling, with the reason of each, and none
+// that NCCL finds better by itself.
 func ncclConf(p *network.Plan, h *network.Host) *text {
 	var t text
 	t.head(p, "#")

@@ -20,6 +20,8 @@ func OpenSM(p *network.Plan) []File {
 	return out
 }
 
+// openSM writes the subnet manager's files for one InfiniBand fabric; nil for any other. Without GUIDs in the inventory
+// they are made from names, and the files say so.
 func openSM(p *network.Plan, fabric int) []File {
 	g := p.Graph
 	roots, ib := smRoots(p, fabric)

@@ -68,6 +68,7 @@ func (k *hostKind) gpuType(p *network.Plan) string {
 // coresASocket is assumed where nobody says how many cores a CPU has.
 const coresASocket = 56
 
+// slurmNodes writes the nodes by kind. Sockets and cores are assumed, and a comment says how to find the real ones.
 func slurmNodes(p *network.Plan, kinds []*hostKind) File {
 	var t text
 	t.head(p, "#")

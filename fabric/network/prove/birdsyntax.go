@@ -240,6 +240,7 @@ func (c *birdCode) verdict(word string) birdStep {
 	return func(netip.Prefix, bool) birdVerdict { return v }
 }
 
+// branch compiles if EXPR then STEP [else STEP]. Without else the policy goes on with the next step.
 func (c *birdCode) branch() birdStep {
 	is := c.expr()
 	c.need("then")
@@ -277,6 +278,8 @@ func (c *birdCode) expr() birdPolicy {
 	return birdNone
 }
 
+// term compiles a factor of a condition. What the model does not have is an error, not true or false: a proof over a
+// filter that was only partly read would prove nothing.
 func (c *birdCode) term() birdPolicy {
 	switch word := c.next(); word {
 	case "!":

@@ -77,6 +77,7 @@ type lossState struct {
 	lost              bool
 }
 
+// newProver names the properties, in the order of the report, and allocates what all cases use.
 func newProver(n *Net, areas []Area, o Options) *prover {
 	p := &prover{n: n, areas: areas, o: o, byKey: map[string]*class{}, w: newWorker(n),
 		reach:  Verdict{Property: "hosts reach one another", Of: "pairs"},

@@ -339,6 +339,7 @@ func (p *plan) splitLeaf() (err error) {
 	return nil
 }
 
+// fitLeaves settles how many ports of a leaf go down and up: as given, or by the oversubscription.
 func (p *plan) fitLeaves() error {
 	p.leafDown, p.leafUp = p.Leaf.Down, p.Leaf.Up
 	name := p.models[0].Name

@@ -39,6 +39,8 @@ type Dragonfly struct {
 
 func (x Dragonfly) describe() (string, []string, bool) { return x.Name, x.NICs, x.Service }
 
+// lay builds the groups: routers of a group are all joined, and each has links to other groups. Without a number of
+// groups there are as many as the hosts need.
 func (x Dragonfly) lay(c *catalog.Catalog, prefix string, hosts []party) (*layout, error) {
 	a, p, h := x.Routers, x.Ports, x.Global
 	if a < 1 || p < 1 || h < 1 || a > 1<<10 || p > 1<<10 || h > 1<<10 {

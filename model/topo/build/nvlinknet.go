@@ -51,6 +51,8 @@ func (x NVLinkNet) nodes(int) []topo.Node {
 	return list
 }
 
+// join cables one host's NVSwitches to the network's, two to one oversubscribed. h is the host's number, first and base
+// the nodes at which host and network begin.
 func (x NVLinkNet) join(b *topo.Builder, h int, box *topo.Graph, first, base topo.NodeID) error {
 	if h >= nvlinkHosts {
 		return fmt.Errorf("host %d does not fit: an NVLink switch chip of %d ports takes %d links from each of %d hosts",

@@ -66,6 +66,7 @@ func (s superpod) preset() Preset {
 	}
 }
 
+// build takes two tiers as long as they fit, and three past that.
 func (s superpod) build(c *catalog.Catalog, p map[string]int) (*Built, error) {
 	su := p["su"]
 	if su < 1 || su > 4096 {

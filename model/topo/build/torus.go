@@ -77,6 +77,7 @@ func (x Torus) fit(model string, radix, nics, per, places int) error {
 	return nil
 }
 
+// lay builds a torus of switches: each has its hosts' ports first, then two per dimension.
 func (x Torus) lay(c *catalog.Catalog, prefix string, hosts []party) (*layout, error) {
 	places, err := checkDims(x.Dims)
 	if err != nil {

@@ -42,6 +42,7 @@ type ibWriter struct {
 	told map[uint64]bool // aggregation nodes that have their record
 }
 
+// writeClassic writes the text of ibnetdiscover, or of ibsim. Only what has cables is written.
 func writeClassic(out io.Writer, g *topo.Graph, dialect string) error {
 	g = topo.Cabled(g)
 	if len(g.Nodes) == 0 {
@@ -113,6 +114,8 @@ func (w *ibWriter) numbers(attrs topo.Attrs, key string, guid uint64) {
 	}
 }
 
+// record writes a switch or NIC with its ports. What a decoder kept as attributes is written back, so that a round trip
+// changes nothing.
 func (w *ibWriter) record(n topo.NodeID) {
 	node, attrs := &w.g.Nodes[n], w.g.Attrs[n]
 	sw := node.Kind == topo.Switch

@@ -247,6 +247,7 @@ func anSaid(v *ibNode, p *ibPort) string {
 		v.attrs["ib.vendid"], v.attrs["ib.devid"], v.attrs["ib.sysimgguid"], p.more, v.desc}, ";")
 }
 
+// anRead reads back the engine for in-network reduction behind a switch port, which the graph keeps as one attribute.
 func anRead(s string) (v *ibNode, p *ibPort, ok bool) {
 	f := strings.SplitN(s, ";", 9)
 	if len(f) < 9 {

@@ -51,6 +51,7 @@ const (
 	maxIBPorts = 254
 )
 
+// node returns the node of that id, and makes it where it is named for the first time, which may be as a peer.
 func (n *ibNet) node(id string, sw bool, line int) (*ibNode, error) {
 	if v, ok := n.nodes[id]; ok {
 		if v.sw != sw && v.listed {

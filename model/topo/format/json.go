@@ -221,6 +221,7 @@ func badItem(list string, i int, format string, args ...any) error {
 	return fmt.Errorf("json: %s[%d]: %s", list, i, fmt.Sprintf(format, args...))
 }
 
+// nodes adds the nodes. Hosts are limited in their number of parts.
 func (v *jsonGraph) nodes(b *topo.Builder) error {
 	parts := make([]int, len(v.Hosts))
 	for i, n := range v.Nodes {

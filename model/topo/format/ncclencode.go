@@ -114,6 +114,8 @@ func encodeNCCLHost(out io.Writer, g *topo.Graph, h topo.HostID) error {
 	return writeNCCL(out, g, []topo.HostID{h})
 }
 
+// writeNCCL writes NCCL's topology XML for hosts. Elements that were read keep their order and attributes; others get
+// what NCCL would write.
 func writeNCCL(out io.Writer, g *topo.Graph, hosts []topo.HostID) error {
 	w := &ncclWriter{g: g, seen: map[topo.NodeID]bool{}, gpus: map[topo.NodeID]int{}, nics: map[topo.NodeID]int{},
 		busy: map[topo.NodeID]string{}}

@@ -32,6 +32,7 @@ type element struct {
 	at    int // place in the file, counted over all elements
 }
 
+// detectNCCL looks for <system> as the first element, among the first hundred tokens.
 func detectNCCL(head []byte) bool {
 	d := xml.NewDecoder(bytes.NewReader(head))
 	d.CharsetReader = asIs
@@ -49,6 +50,8 @@ func detectNCCL(head []byte) bool {
 
 func asIs(_ string, r io.Reader) (io.Reader, error) { return r, nil }
 
+// readElements reads the XML into a tree with line numbers. Number and depth are limited; namespaces and attributes
+// that come twice are errors.
 func readElements(data []byte) (*element, error) {
 	d := xml.NewDecoder(bytes.NewReader(data))
 	d.CharsetReader = asIs

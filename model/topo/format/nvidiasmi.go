@@ -124,6 +124,8 @@ func smiCell(s string) (topo.Connection, error) {
 	return topo.Connection{}, fmt.Errorf("found %q; expected X, NV#, PIX, PXB, PHB, NODE or SYS", clip(s))
 }
 
+// readSMI reads the matrix wherever it stands in the text: behind a prompt, coloured, or without its header. Of several
+// matrices the first counts. A last line may be cut where the matrix's symmetry says the rest.
 func readSMI(data []byte) (*smiMatrix, error) {
 	m := &smiMatrix{}
 	index := map[string]int{}
@@ -292,6 +294,7 @@ func headless(data []byte) (names []string, columns int) {
 	return names, columns
 }
 
+// head takes the names of the columns. index receives the number of each.
 func (m *smiMatrix) head(number int, names []string, index map[string]int) error {
 	nics, legends := 0, true
 	for i, n := range names {

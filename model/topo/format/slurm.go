@@ -29,6 +29,7 @@ type slurmEntry struct {
 	node     topo.NodeID
 }
 
+// detectSlurm looks at the first line that is neither empty nor a comment.
 func detectSlurm(head []byte) bool {
 	if slurmYAML(head) {
 		return true

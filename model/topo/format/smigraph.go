@@ -104,6 +104,8 @@ func (m *smiMatrix) acrossCPUs(s sets.Sets[int], a, b int) bool {
 	return false
 }
 
+// graph invents the PCIe tree that explains the matrix. nested has for each distance the sets of devices that are at
+// most that far apart.
 func (m *smiMatrix) graph(name string, nested []sets.Sets[int]) (*topo.Graph, error) {
 	b := topo.NewBuilder(name)
 	host := b.Host(topo.Host{Name: hostName(name), Pod: topo.None, Rack: topo.None})
@@ -390,6 +392,7 @@ func labels(g *topo.Graph, nodes []topo.NodeID, label, prefix string) []string {
 	return list
 }
 
+// smiAffinity is a cell of the affinity columns: as it was read, or from the CPU that the GPU hangs on.
 func smiAffinity(g *topo.Graph, gpu topo.NodeID, column string) string {
 	attrs := g.Attrs[gpu]
 	_, read := attrs["smi.label"]

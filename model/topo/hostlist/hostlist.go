@@ -162,6 +162,7 @@ func parse(item, whole string) ([]piece, error) {
 
 func bad(r rune) bool { return r <= ' ' || r == ']' || r == 0x7f }
 
+// parseSpan reads a number or a range. width keeps leading zeros: 08-10 is 08, 09, 10.
 func parseSpan(s, whole string) (span, error) {
 	lo, hi, ranged := strings.Cut(s, "-")
 	if !digits(lo) || ranged && !digits(hi) {
@@ -202,6 +203,8 @@ func Compress(names []string) string { return compress(names, true) }
 // bracket (leaf[0-1]a), so such names stand alone.
 func Slurm(names []string) string { return compress(names, false) }
 
+// compress writes names as hostlists. Only neighbours in the list are joined, so the order is kept. suffixes says
+// whether text may follow a bracket.
 func compress(names []string, suffixes bool) string {
 	var out strings.Builder
 	for i := 0; i < len(names); {

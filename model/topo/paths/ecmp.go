@@ -64,6 +64,8 @@ func (f *finder) tiered(s span) bool {
 	return slices.ContainsFunc(f.g.Edges(s.out), func(e topo.Edge) bool { return f.g.Nodes[e.Peer].Tier > 0 }) && !f.g.Peered(s.lane.fabric)
 }
 
+// count counts the equal-cost paths between two ends, searching from both until they meet. It is 1 where routing is of
+// a kind that it does not know.
 func (f *finder) count(s span) uint64 {
 	g := f.g
 	family := f.family(s.lane)

@@ -25,6 +25,8 @@ type packer struct {
 	path   []int
 }
 
+// newPacker prepares the search for as many rings as fit. Rings begin at the GPU with the fewest links: it decides
+// soonest.
 func newPacker(links [][]int16, budget int) *packer {
 	n := len(links)
 	p := &packer{n: n, budget: budget, all: 1<<n - 1, free: make([][]int16, n), out: make([]uint64, n), in: make([]uint64, n)}

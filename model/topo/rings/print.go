@@ -36,6 +36,8 @@ func (p *Plan) headline() string {
 	return fmt.Sprintf("%s expected, by %s", p.Bus(), p.Best())
 }
 
+// print writes the rings and trees, and whether more rings are possible. Expected is what has been measured on such
+// links, which is less than they carry.
 func (p *Plan) print(b *strings.Builder, g *topo.Graph, gpus []topo.NodeID, one bool) {
 	proof := ""
 	switch {

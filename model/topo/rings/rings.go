@@ -173,6 +173,7 @@ func Search(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog, o Options) (*
 	return r, nil
 }
 
+// check refuses sets without a ring. The set must be sorted: neighbours that are equal are one GPU twice.
 func check(g *topo.Graph, set []topo.NodeID) error {
 	for i, n := range set {
 		if n < 0 || int(n) >= len(g.Nodes) {

@@ -73,6 +73,8 @@ func (p *partition) grow() int {
 	return placed
 }
 
+// place adds an edge to one of the k forests, moving others between them if it must: the augmenting paths of matroid
+// partition, breadth first. It returns false if no exchange makes room.
 func (p *partition) place(e int) bool {
 	const fresh, start = -2, -1
 	for i := range p.via {
@@ -188,6 +190,8 @@ func hang(n int, edges []edge, tree []int) (root int, parent, up []int, depth in
 	return root, parent, up, depth
 }
 
+// hangAt roots a tree: the parent of each node, the edge to it, and the depth. A node that the tree does not reach has
+// parent -1, as the root has.
 func hangAt(n int, edges []edge, tree []int, root int) (parent, up []int, depth int) {
 	parent, up = make([]int, n), make([]int, n)
 	level := make([]int, n)

@@ -170,6 +170,8 @@ type transfers struct {
 	far   []*xfer.List
 }
 
+// transfers starts an agent, connects it to n peers and moves the bytes once. Unless it is nil, what it returns has to
+// be closed, even if there is an error.
 func (c *Config) transfers(ctx context.Context, n int, size int64) (*transfers, error) {
 	t := &transfers{}
 	began := time.Now()

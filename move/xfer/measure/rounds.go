@@ -13,6 +13,8 @@ import (
 	"github.com/weft-fabric/weft/move/xfer"
 )
 
+// measure fills a row. Rounds of our requests alternate with rounds of whatever is compared, and ratios are of
+// neighbouring rounds, so that a busy machine slows both. All bouts and threads run at once.
 func (c *Config) measure(ctx context.Context, row *Row, bouts []*bout, children []*Child, block int64, batch int, total int64) error {
 	states := make([]state, len(bouts))
 	for i, b := range bouts {

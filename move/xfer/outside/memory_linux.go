@@ -17,6 +17,8 @@ type memory struct {
 	size int64
 }
 
+// memoryOf is memory of a process, tried at both ends before it is used. Of this process it is plain memory, which
+// peers can map.
 func memoryOf(pid int, addr uint64, size int64) (xfer.Storage, error) {
 	if addr == 0 || size < 1 || size > 1<<46 {
 		return nil, fmt.Errorf("memory of %d bytes at %#x: %w", size, addr, xfer.ErrBounds)

@@ -439,6 +439,8 @@ func (g *Agent) query(ctx context.Context, c call, r *answer) error {
 	return nil
 }
 
+// notify sends a notice and waits a moment for it. If it takes longer the call returns, and an error is reported with
+// the next notices.
 func (g *Agent) notify(p *xfer.Peer, data []byte) error {
 	done := make(chan error)
 	over, late := context.WithCancel(context.Background())

@@ -13,6 +13,7 @@ type posted struct {
 	began, ended time.Time
 }
 
+// prepare makes a list of pieces, of this agent or of a peer, and returns its number.
 func (g *Agent) prepare(c call, r *answer) error {
 	var peer *xfer.Peer
 	if c.Peer != "" {
@@ -45,6 +46,8 @@ func (g *Agent) prepare(c call, r *answer) error {
 	return nil
 }
 
+// post starts a transfer and returns its number and how it stands. Data may be empty: that is a notice all the same,
+// nil is none.
 func (g *Agent) post(c call, r *answer) error {
 	m := Move{Local: c.Local, Far: c.Far, Index: c.Index, Limit: time.Duration(c.Limit * float64(time.Second))}
 	switch c.Op {

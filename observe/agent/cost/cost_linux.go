@@ -56,6 +56,8 @@ func start(argv, env []string, traced bool) (*os.Process, error) {
 		Sys: &syscall.SysProcAttr{Ptrace: traced, Pdeathsig: syscall.SIGKILL}})
 }
 
+// plain measures a program that runs undisturbed: processor time and reads per second, after it has warmed up. The
+// program ends with the thread that started it.
 func plain(ctx context.Context, warm, length time.Duration, argv, env []string) (f Figures, err error) {
 	runtime.LockOSThread() // Pdeathsig is of the thread
 	defer runtime.UnlockOSThread()
@@ -161,6 +163,7 @@ func trace(ctx context.Context, warm, length time.Duration, argv, env []string) 
 	return r.calls, r.err
 }
 
+// traced counts system calls by number, under ptrace. It slows the program down, so nothing else is measured with it.
 func traced(ctx context.Context, warm, length time.Duration, argv, env []string) (map[int]int, error) {
 	p, err := start(argv, env, true)
 	if err != nil {

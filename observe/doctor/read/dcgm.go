@@ -79,6 +79,7 @@ func readHealth(s *scan, b []byte) error {
 	return nil
 }
 
+// row reads a row of dcgmi's table. A row without a left cell goes on with the text of the row above.
 func (h *healthReport) row(n int, l, left, right string) {
 	list := h.s.c.Kernel
 	if left == "" {

@@ -84,6 +84,7 @@ func flight(name string, d *pdict) doctor.Dump {
 	return out
 }
 
+// flightGroups lists the process groups with what each had enqueued and completed, in the order of their keys.
 func flightGroups(config, status *pdict, ids map[string]int) (groups []doctor.Group) {
 	for _, key := range slices.Sorted(maps.Keys(config.m)) {
 		g, _ := config.m[key].(*pdict)
@@ -144,6 +145,8 @@ func ranks(v any) []int {
 	return out
 }
 
+// operation reads an entry of a flight record. Fields differ between versions of PyTorch: what an old one does not have
+// is -1 or empty.
 func operation(e *pdict) doctor.Op {
 	o := doctor.Op{Record: e.int("record_id", 0), GroupID: int(e.int("pg_id", -1)), State: e.text("state"), From: -1, To: -1,
 		Created: e.int("time_created_ns", 0), Timeout: e.int("timeout_ms", 0), P2P: e.bool("is_p2p")}

@@ -130,6 +130,7 @@ func hexOrDec(s string) int {
 
 var statusHead = regexp.MustCompile(`^Infiniband device '([^']+)' port (\d+) status:`)
 
+// readIBStatus reads ibstatus.
 func readIBStatus(s *scan, b []byte) error {
 	var port *doctor.Port
 	n := 0
@@ -172,6 +173,7 @@ var (
 	guidName = regexp.MustCompile(`0x[0-9a-fA-F]{16}`)
 )
 
+// readPerfquery reads counters by LID. Which host that is, is not in it.
 func readPerfquery(s *scan, b []byte) error {
 	var port *doctor.Port
 	n := 0
@@ -426,6 +428,7 @@ func (s *scan) sysFile(a attr, val string) {
 	}
 }
 
+// sysPort reads an attribute of a port: its state, or else a counter.
 func (s *scan) sysPort(a attr, root, val string) {
 	p := s.portOf(a, root)
 	switch a.name {
@@ -460,6 +463,7 @@ func (s *scan) portOf(a attr, root string) *doctor.Port {
 	return &s.c.Ports[len(s.c.Ports)-1]
 }
 
+// sysPCI reads an attribute of a PCI device.
 func (s *scan) sysPCI(a attr, root, val string) {
 	d := s.pciOf(a, root)
 	switch a.name {

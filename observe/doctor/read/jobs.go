@@ -11,6 +11,7 @@ import (
 
 // NCCL's own reports: RAS, Inspector and nccl-tests.
 
+// rasJSON reads the JSON form of a RAS report.
 func (s *scan) rasJSON(d *pdict) {
 	r := doctor.RAS{File: s.file, Version: d.text("nccl_version"), Time: d.text("timestamp"),
 		Timeout: int(d.dict("ras").int("timeouts_count", 0))}
@@ -93,6 +94,7 @@ type rasText struct {
 	counts  *rasCounts // of the operation that is being listed
 }
 
+// line reads a line of the text form. It is a state machine: counts and sections belong to the communicator above them.
 func (x *rasText) line(n int, l string) {
 	t := strings.TrimSpace(l)
 	switch {
@@ -201,6 +203,8 @@ func (c *rasCounts) rank(k doctor.RASRank) {
 	g.ranks = append(g.ranks, k)
 }
 
+// fill gives every rank the count of its group. The report names the ranks of small groups only: one group without
+// names has all that are left, and of two nothing is known.
 func (c *rasCounts) fill(comm *doctor.RASComm) {
 	if c == nil || comm == nil {
 		return
@@ -461,6 +465,7 @@ func (s *scan) benchRow(n int, text string, m []string) {
 	}
 }
 
+// benchJSON reads nccl-tests' JSON. The operation is in it or in the file's name, depending on the version.
 func (s *scan) benchJSON(d *pdict) {
 	op := ""
 	if m := benchOp.FindStringSubmatch(s.file); m != nil {

@@ -43,6 +43,8 @@ func (j *jsoner) space() {
 	}
 }
 
+// value reads any value. With errCut it returns what it has of an object or a list: a file that was cut is still
+// evidence.
 func (j *jsoner) value(depth int) (any, error) {
 	if depth > 200 {
 		return nil, fmt.Errorf("line %d: JSON nested deeper than 200", j.lineAt())
@@ -164,6 +166,8 @@ func (j *jsoner) list(depth int) (any, error) {
 	}
 }
 
+// number reads a number, as int64 where it fits: record ids and times in nanoseconds do not fit a float64. At the end
+// of the file it may be cut, and half a number is wrong.
 func (j *jsoner) number() (any, error) {
 	from := j.at
 	for j.at < len(j.b) && strings.IndexByte("+-.eE0123456789", j.b[j.at]) >= 0 {

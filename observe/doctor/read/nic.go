@@ -126,6 +126,7 @@ var (
 	pciType = regexp.MustCompile(`Express \(v\d+\) ([A-Za-z /-]+?)(?: \(|,|$)`)
 )
 
+// readLSPCI reads lspci. Where a link runs below what it could, its line is the evidence.
 func readLSPCI(s *scan, b []byte) error {
 	var d *doctor.PCI
 	n := 0

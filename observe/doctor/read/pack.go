@@ -88,6 +88,7 @@ type utf16Reader struct {
 	out   []byte
 }
 
+// Read decodes UTF-16, as Windows tools write it, to UTF-8.
 func (u *utf16Reader) Read(p []byte) (int, error) {
 	var unit [2]byte
 	for len(u.out) < len(p) {
@@ -223,6 +224,8 @@ func textArchive(br *bufio.Reader, f func(string, io.Reader)) error {
 // maxMembers is how many files of an archive are read.
 const maxMembers = 200_000
 
+// archive reads the members of an archive as files of their own. Archives nest at most twice, and have at most
+// maxMembers members: a hostile one must not take all memory.
 func (s *scan) archive(each func(func(string, io.Reader)) error, host string) error {
 	if strings.Count(s.file, "!") >= 2 {
 		s.note(doctor.Unread, "an archive in an archive in an archive: not read")

@@ -144,6 +144,7 @@ func keyText(k any) (string, bool) {
 	return "", false
 }
 
+// set is SETITEMS: it stores pairs into the dictionary on top of the stack.
 func (p *pickler) set(items []any) error {
 	if len(p.stack) == 0 {
 		return fmt.Errorf("byte %d stores into nothing", p.at-1)
@@ -165,6 +166,8 @@ func (p *pickler) set(items []any) error {
 	return nil
 }
 
+// run carries out instructions until STOP, which returns the top of the stack. Instructions that would call code are
+// refused by do.
 func (p *pickler) run() (any, error) {
 	for {
 		op, err := p.take(1)

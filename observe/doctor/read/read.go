@@ -218,6 +218,7 @@ func nothing(f *doctor.File, err error) error {
 	return nil
 }
 
+// source finds out by the beginning of a file what it is, and has it read. What no dialect knows is read as a log.
 func (s *scan) source(r *bufio.Reader, head []byte) (string, error) {
 	text := string(bytes.ToValidUTF8(head, []byte("?")))
 	for _, d := range dialects {
@@ -261,6 +262,8 @@ var forms = []struct {
 		regexp.MustCompile(`(?m)^(?:\d+,\d+,\d+,[^;\n]*;|(?:<\d+>)?\[ *\d+\.\d{6}\] |kern +:\w+ *: |\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] |\S.{0,40} kernel: )`)},
 }
 
+// wholeOf reads a source that has to be in memory as a whole, up to maxWhole. One that turns out to be something else
+// is read as a log.
 func (s *scan) wholeOf(d dialect, r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxWhole+1))
 	if err != nil {
@@ -304,6 +307,7 @@ func unprefix(text string) (string, bool) {
 	return b.String(), true
 }
 
+// perHost reads what a parallel shell printed, each line behind its host, as one source per host.
 func (s *scan) perHost(d dialect, r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxWhole))
 	if err != nil {

@@ -61,6 +61,7 @@ func (n *xnode) num(paths ...string) float64 {
 	return -1
 }
 
+// readSMI reads nvidia-smi -q -x. XML that was cut gives the GPUs up to there.
 func readSMI(s *scan, b []byte) error {
 	root, cut, err := xmlTree(b)
 	if err != nil {

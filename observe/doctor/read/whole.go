@@ -53,6 +53,8 @@ func (s *scan) cutDump(d *doctor.Dump) {
 	}
 }
 
+// isJSON says whether a file is JSON from its first bytes. Logs that are lines of JSON, of containers and of the
+// journal, are not: they are read line by line.
 func isJSON(b []byte, text string) bool {
 	t := strings.TrimLeft(strings.TrimPrefix(text, "\ufeff"), " \t\r\n")
 	if len(t) < 2 || strings.HasPrefix(t, `{"log":`) {

@@ -54,6 +54,7 @@ func Parse(text string) (list []Sample, err error) {
 	return list, nil
 }
 
+// parseSample reads a line of the Prometheus text format. Labels are sorted, so that equal series compare equal.
 func parseSample(l string) (s Sample, err error) {
 	wrong := func() (Sample, error) { return s, fmt.Errorf("no sample: %.120q", l) }
 	end := strings.IndexAny(l, "{ ")

@@ -373,6 +373,8 @@ func (t *trial) senders() int {
 	return len(from)
 }
 
+// stop ends what the trial started and removes its files. Stopped processes are continued first, or they could not end.
+// The error says whether a replay of the recording disagreed.
 func (t *trial) stop() error {
 	t.mu.Lock()
 	for _, p := range t.procs {

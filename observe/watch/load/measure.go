@@ -127,6 +127,8 @@ func (s *sender) post(ctx context.Context, host int, at time.Time) error {
 	return err
 }
 
+// send reports for one simulated host. names says whether to send the series' names again, as the last answer asked
+// for.
 func (s *sender) send(ctx context.Context, host int, at time.Time, names bool) (a watch.Answer, err error) {
 	w := s.w
 	rep := w.Counters(host, float64(at.UnixNano())/1e9, names)

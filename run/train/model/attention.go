@@ -26,6 +26,8 @@ func (u *attention) Name() string { return fmt.Sprintf("layer%d.attention", u.la
 func (u *attention) width() int { return u.c.Width / u.s.Tensors }
 func (u *attention) heads() int { return u.c.Heads / u.s.Tensors }
 
+// params lists the weights and which part of each this shard has. Every shard has all biases of the output: they are
+// added after the sum over shards.
 func (u *attention) params() []Param {
 	var l list
 	d, w, from := u.c.Width, u.width(), u.s.Tensor*u.width()
@@ -87,6 +89,8 @@ func (u *attention) scale() float32 {
 	return float32(1 / math.Sqrt(float64(u.c.Width/u.c.Heads)))
 }
 
+// Forward adds attention to x in place. keep receives what Backward needs. With tensor parallelism each shard has some
+// of the heads, and e.sum adds up what they contribute.
 func (u *attention) Forward(e *Env, p, x, keep []float32) error {
 	defer e.reset()
 	rows, d, w := u.c.Rows(e.Samples), u.c.Width, u.width()
@@ -132,6 +136,8 @@ func softmax(m mat.M, scale float32, first int) {
 	}
 }
 
+// Backward adds the gradients of the weights to g and turns dx, the gradient of the output, into that of the input. The
+// normed input is computed again from keep.
 func (u *attention) Backward(e *Env, p, g, dx, keep []float32) error {
 	defer e.reset()
 	rows, d, w, t := u.c.Rows(e.Samples), u.c.Width, u.width(), u.c.Context

@@ -93,6 +93,7 @@ func (u *join) Forward(e *Env, p, x, keep []float32) error {
 	return nil
 }
 
+// Backward adds the gradients to g. The tokens before it have none, so dx is not changed.
 func (u *join) Backward(e *Env, p, g, dx, keep []float32) error {
 	defer e.reset()
 	_, weight, _ := u.split(p)

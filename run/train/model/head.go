@@ -40,6 +40,8 @@ func (u *head) target(e *Env, row int) int {
 	return int(e.Tokens[sample*(u.c.Context+1)+at+1])
 }
 
+// Forward adds the cross-entropy to e.Loss, in float64, and leaves the gradient of the scores in keep: softmax minus
+// the target, times e.Scale. The largest score is subtracted first, so that exp does not overflow.
 func (u *head) Forward(e *Env, p, x, keep []float32) error {
 	defer e.reset()
 	rows, d := u.c.Rows(e.Samples), u.c.Width

@@ -24,6 +24,7 @@ func (u *mlp) Name() string { return fmt.Sprintf("layer%d.mlp", u.layer) }
 // hidden is this rank's share.
 func (u *mlp) hidden() int { return u.c.Hidden / u.s.Tensors }
 
+// params lists the weights and which part of each this shard has: columns of the first matrix, rows of the second.
 func (u *mlp) params() []Param {
 	var l list
 	d, h, from := u.c.Width, u.hidden(), u.s.Tensor*u.hidden()
@@ -55,6 +56,7 @@ func (u *mlp) Keep(samples int) int {
 	return normKeep(rows, u.c.Width) + rows*u.hidden()
 }
 
+// Forward adds the layer to x in place. keep receives the normed input and what GELU was given.
 func (u *mlp) Forward(e *Env, p, x, keep []float32) error {
 	defer e.reset()
 	rows, d, h := u.c.Rows(e.Samples), u.c.Width, u.hidden()
@@ -84,6 +86,8 @@ func addResidual(x, y, bias []float32) {
 	}
 }
 
+// Backward adds the gradients of the weights to g and turns dx into the gradient of the input. What came out of GELU is
+// computed again rather than kept.
 func (u *mlp) Backward(e *Env, p, g, dx, keep []float32) error {
 	defer e.reset()
 	rows, d, h := u.c.Rows(e.Samples), u.c.Width, u.hidden()

@@ -217,6 +217,7 @@ func layersOf(c Config, s Shard) (from, to int) {
 	return s.Stage * c.Layers / s.Stages, (s.Stage + 1) * c.Layers / s.Stages
 }
 
+// units lists the layers of a stage. The first stage also embeds, and the last computes the loss.
 func units(c Config, s Shard) []Unit {
 	var list []Unit
 	if s.Stage == 0 {

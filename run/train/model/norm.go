@@ -94,6 +94,7 @@ func sum(x []float32) float32 {
 	return (a + b) + (c + d)
 }
 
+// dot sums in four lanes, always in the same order: the result does not depend on the machine.
 func dot(x, y []float32) float32 {
 	var a, b, c, d float32
 	y = y[:len(x)]

@@ -147,6 +147,8 @@ func (s *Store) Flush() error {
 	return s.last
 }
 
+// flush writes what is buffered. If that fails, the oldest raw reports make room and it is tried once more; what could
+// not be written stays in the buffer.
 func (s *Store) flush(a *appender) error {
 	if len(a.buf) == 0 {
 		return s.sync(a)
