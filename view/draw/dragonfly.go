@@ -143,6 +143,7 @@ func (v *flyView) evenness() string {
 
 const mostGroups = 36
 
+// circle puts the groups on a circle, small ones if they are many. Groups beyond mostGroups are counted in one box.
 func (v *flyView) circle(top float64) {
 	show := v.groups
 	var more []*flyGroup

@@ -88,6 +88,7 @@ type page struct {
 	gpus  []int32                // by host
 }
 
+// newPage begins a page, at least 900 wide. y is where the next thing goes.
 func newPage(g *topo.Graph, o Options, fallback string) *page {
 	p := &page{g: g, title: o.Title, rails: map[int16]bool{}, kinds: map[topo.LinkKind]bool{}, marks: map[string]bool{}}
 	p.width = 1600
@@ -136,6 +137,7 @@ func (p *page) write(w io.Writer) error {
 	return p.c.WriteTo(w, p.width, p.y+margin, "weft-draw", p.title, style)
 }
 
+// clusterPage draws every network of the cluster below the other, and the insides of the hosts that were asked for.
 func clusterPage(g *topo.Graph, o Options) (*page, error) {
 	if len(o.Hosts) > MaxHosts {
 		return nil, fmt.Errorf("cannot draw the insides of %d hosts in one picture; at most %d", len(o.Hosts), MaxHosts)
@@ -177,6 +179,7 @@ func clusterPage(g *topo.Graph, o Options) (*page, error) {
 	return p, nil
 }
 
+// hostPage draws the inside of one host.
 func hostPage(g *topo.Graph, h topo.HostID, o Options) (*page, error) {
 	if h < 0 || int(h) >= len(g.Hosts) {
 		return nil, fmt.Errorf("cannot draw host number %d of %d", h, len(g.Hosts))

@@ -279,6 +279,8 @@ func (v *tiersView) writeNotes(y float64, notes []note) float64 {
 	return y
 }
 
+// paintMore draws the box that stands for what was left out. Its data attributes have the true counts, which tests add
+// up.
 func (p *page) paintMore(e *elision) {
 	switches, hosts := e.counts()
 	total := 0

@@ -146,6 +146,8 @@ func Program(w io.Writer, p *sched.Program) error {
 	return c.WriteTo(w, width, height, "weft-draw", fmt.Sprintf("%s, %s, %d ranks: who sends what when", p.Name, p.Op, p.Ranks), style)
 }
 
+// program draws a program as arrows between columns of ranks, a row per step. Too many ranks cannot be read and are
+// refused.
 func program(p *sched.Program) (c *svg.Canvas, width, height float64, err error) {
 	world := p.Ranks + p.Switches
 	if world > maxColumns {

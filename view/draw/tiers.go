@@ -326,6 +326,7 @@ func (v *tiersView) describe(e *elision, sigs []string, before string) {
 	}
 }
 
+// counts says how many switches of each tier and hosts an elision stands for.
 func (e *elision) counts() (switches map[int]int, hosts int) {
 	switches = map[int]int{}
 	add := func(b *block) {

@@ -27,6 +27,7 @@ type torusView struct {
 	layers []pick
 }
 
+// torus draws a torus as a grid. One whose nodes do not fill its dimensions is drawn as tiers.
 func (p *page) torus(pn *panel) {
 	v := &torusView{page: p, pn: pn, dims: p.g.Fabrics[pn.fabric].Dims, unit: "chip", class: "gpu"}
 	nodes := len(pn.chips)
@@ -131,6 +132,7 @@ func shown(n, most int) []int {
 	return list
 }
 
+// draw shows as many layers as fit at a readable size, and leaves out the middle of the others.
 func (v *torusView) draw() {
 	second := 1
 	if len(v.dims) > 1 {

@@ -158,6 +158,7 @@ func (w *wiring) addGroup(p *page, gr *group) {
 	}
 }
 
+// addMore lets cables to parts that were left out end at the box that stands for them.
 func (w *wiring) addMore(e *elision) {
 	at := len(w.spots)
 	w.spots = append(w.spots, spot{box: e.box, rail: topo.None, name: e.lines[0], same: at, frame: at, lone: true})

@@ -405,6 +405,7 @@ func (l *layout) line(list []topo.NodeID, x, y, w float64, block int) {
 	}
 }
 
+// tierName names a row of switches. With several fabrics the fabric is part of the name.
 func (l *layout) tierName(row []topo.NodeID) string {
 	n := &l.g.Nodes[row[0]]
 	name := map[uint8]string{1: "leaf", 2: "spine", 3: "core"}[n.Tier]

@@ -151,6 +151,7 @@ func (b *Board) viewJob(*http.Request) (any, error) {
 	}{jobView{b.job, b.endedAt}, b.summary(time.Now())}, nil
 }
 
+// viewRanks lists the ranks, or one by its id. An unknown id gives an empty list.
 func (b *Board) viewRanks(r *http.Request) (any, error) {
 	text, id := r.URL.Query().Get("id"), -1
 	if text != "" {

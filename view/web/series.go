@@ -26,6 +26,8 @@ type point struct {
 
 func newCurve() curve { return curve{stride: 1} }
 
+// add counts a value to its point. A step may come late or again: points are found by step. If there are too many,
+// neighbours are merged.
 func (c *curve) add(step int, value, norm, rate float64, seq uint64) {
 	step = max(0, step)
 	first := step - step%c.stride
@@ -41,6 +43,7 @@ func (c *curve) add(step int, value, norm, rate float64, seq uint64) {
 	}
 }
 
+// halve merges neighbouring points. All are new to readers then, which resetSeq tells them.
 func (c *curve) halve(seq uint64) {
 	c.stride *= 2
 	c.resetSeq = seq

@@ -45,6 +45,8 @@ func (t *tally) restart() {
 	clear(t.now)
 }
 
+// set takes a rank's counts so far. Counts that fall belong to a new process: what was counted before is kept. Past
+// tallyKeys sizes, others are rounded up to a power of two.
 func (t *tally) set(list []report.Collective) {
 	next := map[opSize]opSum{}
 	for _, c := range list {

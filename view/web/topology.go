@@ -35,6 +35,7 @@ func (r *Rank) takesPart() bool {
 	return r.Rank >= 0 && r.Replica >= 0 && r.State != Left && r.State != Suspect
 }
 
+// topology says which ranks are on a host, and which form the groups of each kind of parallelism.
 func (b *Board) topology() *topologyView {
 	v := &topologyView{Within: "shm", Between: "tcp", Hosts: []hostView{}, Groups: []groupView{}}
 	switch words := strings.FieldsFunc(strings.ToLower(b.job.Transport), func(r rune) bool { return r < 'a' || r > 'z' }); {

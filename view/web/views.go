@@ -229,6 +229,8 @@ func (b *Board) since(seq uint64) message {
 	return m
 }
 
+// lossSince returns the points that changed after seq; nil if none did. Reset says that the reader has to forget those
+// it has.
 func (b *Board) lossSince(seq uint64) *lossView {
 	v := lossView{Reset: seq == 0 || b.loss.resetSeq > seq, Stride: b.loss.stride, Steps: []int{}, Loss: []*float64{}, Norm: []*float64{},
 		Rate: []*float64{}}
@@ -278,6 +280,7 @@ func (b *Board) rateSince(seq uint64) *throughputView {
 	return &v
 }
 
+// lateSince is lossSince for lateness.
 func (b *Board) lateSince(seq uint64) *latenessView {
 	l := &b.late
 	v := latenessView{Reset: seq == 0 || l.resetSeq > seq, Columns: []lateColumn{}}
@@ -295,6 +298,7 @@ func (b *Board) lateSince(seq uint64) *latenessView {
 	return &v
 }
 
+// summary is the head of the page. A loss that is not a number is Diverged, as JSON has none.
 func (b *Board) summary(now time.Time) summary {
 	s := summary{Step: b.newest.Step, Epoch: b.newest.Epoch, Tokens: b.tokens, States: map[string]int{},
 		Failures: b.counts.failures, Restarts: b.counts.restarts, Left: -1, Time: b.stepTime()}
@@ -373,6 +377,7 @@ func (b *Board) tokensRate(now time.Time) (rate float64, late bool) {
 	return round(float64(tokens) / span.Seconds()), late
 }
 
+// stepTime averages the last twenty steps, over all ranks that told of them.
 func (b *Board) stepTime() stepTime {
 	var t stepTime
 	n := 0

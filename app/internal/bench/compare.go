@@ -132,6 +132,8 @@ func Compare(ctx context.Context, c Comparison) (*Table, error) {
 	return t, nil
 }
 
+// own lists weft's own entries of a comparison: registered and plain buffers, or the canonical order in place of plain
+// ones. Between hosts their transport is required, so that none falls back to a faster one.
 func (c *Comparison) own() []*Peer {
 	if len(c.Self) == 0 {
 		return nil
@@ -380,6 +382,8 @@ func (t *turn) once(want time.Duration) error {
 	return nil
 }
 
+// cell sums up a turn: the median of the batches, or with best the fastest. The bandwidth follows nccl-tests, and
+// processor time is per gigabyte on the bus of all ranks.
 func (t *turn) cell(op Op, n int, bytes int64, best, spread bool) *Cell {
 	name := t.peer.Name
 	if t.variant != "default" {

@@ -286,6 +286,7 @@ func (t *Table) geomean(theirs, ours string) (float64, int) {
 	return math.Exp(sum / float64(n)), n
 }
 
+// micros prints a time to about three digits. A result that was wrong must not pass for a fast one.
 func micros(c *Cell) string {
 	if c == nil {
 		return "-"

@@ -136,6 +136,7 @@ func (c *Config) checkSizes() error {
 	return nil
 }
 
+// checkDevice checks what concerns GPU memory, which not every operation supports.
 func (c *Config) checkDevice() error {
 	way := c.DeviceWay == "" || c.DeviceWay == string(device.Direct) || c.DeviceWay == string(device.Staged)
 	switch {

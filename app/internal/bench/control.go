@@ -105,6 +105,7 @@ func begin(ctx context.Context, p *Peer, spec launch.Spec, n int) (*competitor, 
 	return c, nil
 }
 
+// greet takes the first line of a rank, which says who it is. A rank that comes twice is refused.
 func (c *competitor) greet(conn net.Conn) error {
 	r := &rankConn{Conn: conn, in: bufio.NewScanner(conn)}
 	r.in.Buffer(nil, maxEach*24) // a time is shorter

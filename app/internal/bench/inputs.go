@@ -170,6 +170,8 @@ func contributions[T reduce.Element](op reduce.Op, n, rank int, seed uint64) []T
 	return out
 }
 
+// combined is what a reduction does, in integers that are exact in every type: the check shares no code with the
+// kernels.
 func combined(op reduce.Op, v, x int64) int64 {
 	switch op {
 	case reduce.Prod:

@@ -62,6 +62,8 @@ type measurement struct {
 	err    error
 }
 
+// event takes what a rank tells. Rows that come before all ranks have said who they are wait, so that the heading is
+// printed first.
 func (m *measurement) event(e Event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,6 +181,8 @@ var (
 	ErrSlow  = errors.New("below the floor")
 )
 
+// sum averages the bus bandwidth over all times, in place and out of place, as nccl-tests does, and adds up wrong
+// elements.
 func (r *Report) sum() {
 	bus, n := 0.0, 0
 	r.Wrong = 0

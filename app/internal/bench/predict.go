@@ -94,6 +94,7 @@ type model struct {
 	p     sim.Processors
 }
 
+// newModel puts hosts on machines: hosts in namespaces of one machine share its cores, and are slower for it.
 func newModel(r *Ran) (*model, error) {
 	m := &model{r: r}
 	hosts := hostsOf(r.Hosts)

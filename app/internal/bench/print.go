@@ -42,6 +42,7 @@ func (p *Printer) Event(e Event) {
 	}
 }
 
+// head prints the lines above the table: what runs, and everything that the figures depend on.
 func (p *Printer) head(h *Hello) {
 	c := &p.cfg
 	name := strings.ReplaceAll(c.Op.Collective.String(), "-", "_")
@@ -80,6 +81,7 @@ func (p *Printer) head(h *Hello) {
 	fmt.Fprintf(p.w, "#\n# Using ranks\n")
 }
 
+// columns prints nccl-tests' heading, so that its readers can read this as well; our columns follow behind.
 func (p *Printer) columns() {
 	cpu := [3]string{}
 	if p.cpu {
@@ -108,6 +110,7 @@ func (p *Printer) time(t *Time) {
 	fmt.Fprintf(p.w, " %8s %7.2f %7.2f %6s", fixed(t.Micros), t.AlgBW, t.BusBW, wrong)
 }
 
+// row prints a size. A line above it says when another program or path begins.
 func (p *Printer) row(r *Point) {
 	if program := r.Program + ", " + r.Way; r.Program != "" && program != p.program {
 		fmt.Fprintf(p.w, "# from %d bytes: %s\n", r.Bytes, program)

@@ -186,6 +186,8 @@ func (m *meter) fresh() int {
 	return m.elements - m.used%max(m.elements/4, 1)
 }
 
+// measure times one size and checks it before and after, with other data: a run that goes wrong only once it is warm is
+// found too. Wrong is -1 if nothing is checked.
 func (m *meter) measure(ctx context.Context, bytes int64, inPlace bool, seed uint64) (*Time, error) {
 	t := &Time{Wrong: -1, Iters: m.cfg.Iters}
 	if m.cfg.Check {

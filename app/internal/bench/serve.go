@@ -52,6 +52,8 @@ func (s *server) drop() {
 	}
 }
 
+// answer carries out a command of the comparison. Ranks meet and warm up before the clock starts. Errors of the caller
+// are answers that begin with "cannot"; only those of the ranks end the process.
 func (s *server) answer(ctx context.Context, line string) (string, error) {
 	var name, variant string
 	var bytes int64
@@ -102,6 +104,8 @@ func (s *server) each(ctx context.Context, iters int) (string, error) {
 	return string(b), nil
 }
 
+// prepare makes the buffers for an operation and size, and checks the result once. Old buffers go away first, when no
+// rank reads them any more.
 func (s *server) prepare(ctx context.Context, name string, bytes int64) (string, error) {
 	op, err := ParseOp(name)
 	if err != nil {

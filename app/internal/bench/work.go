@@ -85,6 +85,8 @@ func (c *Config) options() (opts []comm.Option) {
 	return opts
 }
 
+// newTyped allocates the buffers for up to most elements. An all-to-all with uneven blocks needs more at the output
+// than at the input.
 func newTyped[T reduce.Element](c *comm.Comm, cfg *Config, most int, gpus *gpus) (work, error) {
 	w := &typed[T]{c: c, cfg: cfg}
 	alloc := func() ([]T, error) { return make([]T, most), nil }
@@ -117,6 +119,8 @@ func (w *typed[T]) free() error {
 	return errors.Join(comm.Free(w.c, w.in), comm.Free(w.c, w.out))
 }
 
+// size sets how many elements the next calls move. Operations on equal blocks need a multiple of the ranks, and the
+// rest is left out.
 func (w *typed[T]) size(elements int) {
 	n := w.c.Size()
 	w.total = elements

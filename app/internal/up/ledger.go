@@ -125,6 +125,8 @@ func (r *run) note(kind string, slot int, format string, a ...any) {
 	r.event(web.Event{At: time.Now(), Kind: kind, ID: slot, Text: fmt.Sprintf(format, a...)})
 }
 
+// event records what happened: on the page, in the log and in the journal. A log that cannot be written does not stop
+// the run.
 func (r *run) event(e web.Event) {
 	r.board.Event(e)
 	line := fmt.Sprintf("%-11s ", e.Kind)

@@ -37,6 +37,8 @@ func (f Font) Width(s string) float64 {
 	return float64(sum) / 1000 * f.Size
 }
 
+// advance is the width of a character in thousandths of the font size. Widths that are not in the table are too large
+// rather than too small: text must not overflow.
 func advance(table *[95]uint16, r rune) int {
 	switch {
 	case r >= ' ' && r <= '~':

@@ -114,6 +114,7 @@ func Escape(s string) string {
 	return b.String()
 }
 
+// open begins a tag and leaves it open. Attributes without a name are left out, and values are escaped.
 func (c *Canvas) open(name string, attrs []Attr) {
 	c.body.WriteByte('<')
 	c.body.WriteString(name)

@@ -132,6 +132,7 @@ type collector struct {
 	err    error
 }
 
+// heard takes a line of a rank's output. The first that cannot be read is the error; later ones are its consequence.
 func (m *collector) heard(line []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -32,6 +32,8 @@ const (
 	mostEdges = 4 * mostBounded
 )
 
+// bound finds the least time that any schedule can take, and the cut that proves it. Exact says that a schedule is
+// known to reach the bound.
 func (j *job) bound(q Collective) (any, error) {
 	a, err := j.read(q)
 	if err != nil {

@@ -51,6 +51,7 @@ type asked struct {
 	estimate bool // the time was carried on from fewer GPUs
 }
 
+// read checks what is asked and finds the GPUs: the first in the order of the graph.
 func (j *job) read(q Collective) (*asked, error) {
 	b, err := j.cluster(q.File)
 	if err != nil {
@@ -77,6 +78,7 @@ func (j *job) read(q Collective) (*asked, error) {
 	return a, err
 }
 
+// options turns the choices of the page into the simulator's. A fault has a factor: 0 is dead, and up to 1 slow.
 func (j *job) options(q Collective, b *built) (sim.Options, error) {
 	o := sim.Options{Catalog: b.c.Catalog, Measured: !q.Wire, Memory: j.e.limits.Memory, Stop: j.stop}
 	switch q.Routing {
@@ -160,6 +162,7 @@ type busy struct {
 // mostBusy bounds the links that are told one by one: all of NVLink and the network on 1,024 GPUs.
 const mostBusy = 40_000
 
+// simulate runs a collective. A program that the reader typed is proven as well: a fast wrong program is worth nothing.
 func (j *job) simulate(q Collective) (any, error) {
 	a, err := j.read(q)
 	if err != nil {
@@ -291,6 +294,7 @@ func (a *asked) nccl() (*sim.Found, []string, error) {
 // mostSynthesised bounds synthesis: above it takes longer than a person waits.
 const mostSynthesised = 128
 
+// synthesise makes a program for just these links. Large clusters are refused: the reader waits for it.
 func (j *job) synthesise(a *asked) (*sim.Found, []string, error) {
 	if len(a.gpus) > mostSynthesised {
 		return nil, nil,
@@ -399,6 +403,7 @@ func (j *job) prove(q proveQuestion) (any, error) {
 // mostText bounds the text of a program that the page shows.
 const mostText = 200_000
 
+// program returns the text of an algorithm for these GPUs, as a beginning to write one's own from.
 func (j *job) program(q Collective) (any, error) {
 	a, err := j.read(q)
 	if err != nil {

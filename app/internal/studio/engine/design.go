@@ -20,6 +20,7 @@ type Figure struct {
 	Source  string `json:"source"`
 }
 
+// design analyses the network. A host alone has none, which is an answer and no error.
 func (j *job) design(f File) (any, error) {
 	b, err := j.cluster(f)
 	if err != nil {
@@ -65,6 +66,7 @@ func alone(b *built) []Figure {
 	return list
 }
 
+// figures are the numbers at the top of the page, each with its formula and where it comes from.
 func figures(r *design.Report) []Figure {
 	count := func(n int) string { return grouped(int64(n)) }
 	list := []Figure{

@@ -113,6 +113,8 @@ func tracedRanks(ranks, actions int64) int {
 	return int(min(mostRanks, max(1, min(whole, max(fewRanks, fewSpans*ranks/actions)))))
 }
 
+// newTrace turns a trace into columns, which are a fraction of the size of objects in JSON. stretch scales its times to
+// those of the answer.
 func newTrace(s *sim.Trace, p *sched.Program, stretch float64) *trace {
 	t := &trace{Period: s.Period, Ranks: p.Ranks, Cut: s.Cut, Shown: []int{}, Gaps: []gap{}}
 	at := func(ps int64) int64 { return int64(float64(ps) * stretch) }
@@ -274,6 +276,7 @@ func tiersOf(g *topo.Graph, uses []topo.Use) (mask uint16, wires unit.Time) {
 	return mask, wires
 }
 
+// tierOf says which tier a link belongs to, by its lower end.
 func tierOf(g *topo.Graph, id topo.LinkID) sim.Tier {
 	l := &g.Links[id]
 	if kind := g.Class(id).Kind; !kind.Network() {

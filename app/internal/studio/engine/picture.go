@@ -19,6 +19,7 @@ type sceneQuestion struct {
 	Layout string `json:"layout"`
 }
 
+// scene returns the places of all parts. Links are sent as packed integers.
 func (j *job) scene(q sceneQuestion) (any, error) {
 	b, err := j.cluster(q.File)
 	if err != nil {
@@ -99,6 +100,7 @@ type linksQuestion struct {
 	Block int `json:"block"`
 }
 
+// links returns the links inside one block, which the page draws only when it is looked at closely.
 func (j *job) links(q linksQuestion) (any, error) {
 	b, err := j.cluster(q.File)
 	if err != nil {
@@ -131,6 +133,7 @@ type joint struct {
 // mostJoints bounds what the page lists of one part.
 const mostJoints = 256
 
+// part describes one part and the first of its links.
 func (j *job) part(q partQuestion) (any, error) {
 	b, err := j.cluster(q.File)
 	if err != nil {

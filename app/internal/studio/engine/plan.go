@@ -147,6 +147,7 @@ func priced(q planQuestion, ask *plan.Question) (*plan.Cost, error) {
 	return plan.Price(*ask)
 }
 
+// points lists each layout once. Those on the Pareto front come first.
 func points(f *plan.Found) []point {
 	var list []point
 	seen := map[string]bool{}

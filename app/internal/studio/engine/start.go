@@ -38,6 +38,7 @@ func Samples() []Sample {
 	return list
 }
 
+// start is all that the page has to know before it asks anything.
 func (j *job) start(struct{}) (any, error) {
 	var ops []string
 	for _, c := range sched.Collectives() {
