@@ -64,8 +64,6 @@ func (f floatFormat) apply(g *gen, v reg.VecVirtual, body func(x reg.VecVirtual,
 	}
 }
 
-// step generates one step of a reduction: a becomes a op b. Narrow formats are widened in parts, and b has to be in a
-// register for that.
 func (f floatFormat) step(op operation) func(*gen, reg.VecVirtual, Op) {
 	return func(g *gen, a reg.VecVirtual, b Op) {
 		if f.parts > 1 {
@@ -253,8 +251,6 @@ func upBFloat16(g *gen, v Op, part int) reg.VecVirtual {
 	return x
 }
 
-// downBFloat16 generates rounding to the nearest bfloat16, ties to even. A NaN is only cut: rounding it up could turn
-// it into infinity.
 func downBFloat16(g *gen, x reg.VecVirtual, part int) {
 	r := g.vec()
 	VPSRLD(Imm(16), x, r)

@@ -82,8 +82,6 @@ func sumInt(width int) func(*gen, reg.VecVirtual, Op) {
 	return func(g *gen, a reg.VecVirtual, b Op) { add(b, a, a) }
 }
 
-// prodInt generates products of integers of 1<<width bytes. There are no instructions for bytes, nor for 64 bits in
-// AVX2: both are put together from narrower products.
 func prodInt(width int) func(*gen, reg.VecVirtual, Op) {
 	return func(g *gen, a reg.VecVirtual, b Op) {
 		switch {
@@ -120,7 +118,6 @@ func prodInt(width int) func(*gen, reg.VecVirtual, Op) {
 	}
 }
 
-// boundInt generates the minimum or maximum of integers of 1<<width bytes.
 func boundInt(width int, op operation, signed bool) func(*gen, reg.VecVirtual, Op) {
 	direct := map[operation]map[bool][]func(...Op){
 		least:    {true: {VPMINSB, VPMINSW, VPMINSD, VPMINSQ}, false: {VPMINUB, VPMINUW, VPMINUD, VPMINUQ}},

@@ -229,9 +229,6 @@ func (g *gen) store(v reg.VecVirtual, m Mem, nt bool) {
 	}
 }
 
-// reduction generates one kernel: all sources are combined and the result goes to all destinations, in blocks that stay
-// in registers. A logged kernel writes each block to the log before it touches a destination, so that a peer can
-// complete what a process left half done.
 func (g *gen) reduction(k kernel) {
 	how := "nt bool"
 	if k.logged {

@@ -14,8 +14,6 @@ import (
 	"github.com/weft-fabric/weft/app/internal/studio/engine"
 )
 
-// main serves the page's worker: calls come as functions, and answers go out as messages with the id of their call. It
-// never returns, as the functions must stay.
 func main() {
 	limits := engine.Default()
 	limits.Time = 10 * time.Minute // the page's reader cancels by ending the worker

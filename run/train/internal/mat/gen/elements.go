@@ -98,8 +98,6 @@ func (g *gen) elements(name, params string, body func(at func(param string) Mem)
 	RET()
 }
 
-// allElements generates the functions of single numbers: exp with a shift, GELU, and its derivative, which computes
-// GELU again rather than keeping it.
 func (g *gen) allElements() {
 	g.elements("exp", "dst, src *float32, shift float32", func(at func(string) Mem) {
 		x, shift := g.vec(), g.vec()

@@ -110,8 +110,6 @@ func places(rows int, base, stride reg.Register) (at []Mem, pointers []reg.GPVir
 	return at, pointers
 }
 
-// tile generates the product of a few rows with a few vectors of columns, all sums in registers. add says whether they
-// begin with what is in c. row and step are distances in a, in numbers: with them swapped a is transposed.
 func (g *gen) tile(rows int) {
 	TEXT(fmt.Sprintf("tile%d%s", rows, g.suffix()), attr.NOSPLIT, "func(k int, a *float32, row, step int, b, c *float32, ldc int, add bool)")
 	Pragma("noescape")
