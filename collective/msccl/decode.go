@@ -427,6 +427,8 @@ func wait(channel, done int) sched.Stmt {
 	return sched.Stmt{Step: &sched.Step{Op: sched.Wait, Channel: sched.N(channel), Done: sched.N(done)}}
 }
 
+// body turns a thread block into statements. A dependency on another block becomes a wait for that block's channel; one
+// on itself holds anyway.
 func (x *decoder) body(g int, list []*block, b *block) []sched.Stmt {
 	var body []sched.Stmt
 	if x.inside && len(b.Step) > 0 {

@@ -238,6 +238,7 @@ func (e *encoder) gpu(r int) xmlGPU {
 	return g
 }
 
+// step writes an action. MSCCL wants both a source and a destination, so a step with one has it in both places.
 func (e *encoder) step(s int, a *step.Action) xmlStep {
 	x := xmlStep{S: s, Type: types[a.Op], SrcBuf: "i", DstBuf: "o", Count: int(a.Count), DepTB: -1, DepOn: -1}
 	switch {

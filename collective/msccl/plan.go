@@ -205,6 +205,8 @@ func (p *Plan) check() error {
 	return nil
 }
 
+// checkGPU checks what the lowering relies on: numbers in range, and the layout of MSCCL++ since August 2025. Older
+// layouts are named, since they look alike.
 func (p *Plan) checkGPU(i int) error {
 	g := &p.GPUs[i]
 	switch {

@@ -301,6 +301,7 @@ func (o *planOp) checkPuts() error {
 	return nil
 }
 
+// puts lowers put and its fused forms: signal follows each copy, and flush all of them.
 func (d *planDecoder) puts(t *planThread, o *unrolled) error {
 	if err := o.checkPuts(); err != nil {
 		return err
@@ -363,6 +364,8 @@ func (d *planDecoder) signal(t *planThread, kind string, id int) error {
 	return nil
 }
 
+// wait takes one signal from each channel. If one has not been given yet, the thread is blocked and nothing is taken:
+// it will be tried again as a whole.
 func (d *planDecoder) wait(t *planThread, o *unrolled) error {
 	var keys []wire
 	for _, id := range o.Channels {
@@ -382,6 +385,7 @@ func (d *planDecoder) wait(t *planThread, o *unrolled) error {
 	return nil
 }
 
+// semaphores acquires or releases. Acquiring is all or nothing, as wait is.
 func (d *planDecoder) semaphores(t *planThread, o *unrolled) error {
 	for _, id := range o.Sems {
 		if id < 0 || id >= len(d.plan.GPUs[t.gpu].Semaphores) {
@@ -463,6 +467,7 @@ func (d *planDecoder) fetch(t *planThread, o *unrolled, b planBuf) (rank, count 
 	return r.Rank, length(src), nil
 }
 
+// gets lowers reads of a peer's memory to receives; the sends are added at the peer.
 func (d *planDecoder) gets(t *planThread, o *unrolled) error {
 	if len(o.Src) != len(o.Dst) || len(o.Src) == 0 {
 		return fmt.Errorf("%d sources and %d targets", len(o.Src), len(o.Dst))

@@ -167,6 +167,8 @@ func (p *Program) hasTable(name string) bool {
 // goroutines that share a program may all check it.
 type resolver struct{ scope scope }
 
+// expr finds the slot of every name. It writes only what changes, so that checking a program again, from several
+// goroutines, does not race.
 func (r *resolver) expr(e *Expr) error {
 	if e == nil {
 		return nil
@@ -260,6 +262,7 @@ func (r *resolver) body(body []Stmt, depth int) error {
 	return nil
 }
 
+// step checks that a step has exactly the operands that its operation needs.
 func (r *resolver) step(s *Step) error {
 	if s.Op < Send || s.Op > Wait {
 		return fmt.Errorf("unknown step %d", s.Op)

@@ -180,6 +180,8 @@ func (e *Expr) String() string {
 	return b.String()
 }
 
+// print writes an expression with no more parentheses than its reader needs. level is how strongly the operator around
+// it binds.
 func (e *Expr) print(b *strings.Builder, level int) {
 	switch e.Kind {
 	case Num:
@@ -296,6 +298,7 @@ func (p *exprParser) greater(min int) (Kind, bool) {
 	return Lt, true
 }
 
+// expr reads operators that bind at least as strongly as min, from left to right. a > b is read as b < a.
 func (p *exprParser) expr(min int) (*Expr, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, fmt.Errorf("expression nests deeper than %d", maxDepth)
@@ -347,6 +350,8 @@ func (p *exprParser) letters() string {
 	return p.text[start:p.pos]
 }
 
+// operand reads a number, a name, a table entry or parentheses. Numbers have at most 48 bits, so that products of small
+// ones stay in range.
 func (p *exprParser) operand() (*Expr, error) {
 	p.skip()
 	if p.pos == len(p.text) {

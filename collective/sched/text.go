@@ -147,6 +147,7 @@ type parser struct {
 	at    int
 }
 
+// program reads the whole text. Everything outside channels is a line of its own.
 func (p *parser) program() error {
 	if len(p.lines) == 0 || p.lines[0].text != "weft 1" {
 		return fmt.Errorf("a program starts with %q", "weft 1")
@@ -170,6 +171,7 @@ func (p *parser) program() error {
 	return nil
 }
 
+// header reads a line above the first channels.
 func (p *parser) header(word, rest string) (err error) {
 	g := p.prog
 	if len(g.Groups) > 0 {
@@ -374,6 +376,7 @@ func (p *parser) stmt(l textLine, depth int) (Stmt, error) {
 	return Stmt{Step: s}, nil
 }
 
+// step reads a step and its operands, which the operation decides.
 func (p *parser) step(word, rest string) (*Step, error) {
 	op, err := lookup[Op]("step", opNames, word)
 	if err != nil {
@@ -459,6 +462,7 @@ func (p *exprParser) after(w string) (*Expr, error) {
 	return p.expr(0)
 }
 
+// ref reads chunks of a buffer: in[INDEX] or in[INDEX +: COUNT].
 func (p *exprParser) ref() (Ref, error) {
 	p.skip()
 	var r Ref

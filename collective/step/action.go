@@ -40,6 +40,7 @@ type Action struct {
 	Done     int64 // Wait: how many actions it had to complete
 }
 
+// String writes the action as a step of a program with its numbers filled in.
 func (a *Action) String() string {
 	s := a.Op.String()
 	if a.Op == sched.Wait {

@@ -69,6 +69,8 @@ type instr struct {
 // over reports whether an instruction only jumps over the other side of a choice.
 func (in *instr) over() bool { return in.step == nil && in.loop == nil && in.cond == nil }
 
+// compile flattens statements into instructions with jumps: the machine then needs no stack for them, only one counter
+// per loop.
 func compile(code []instr, body []sched.Stmt) []instr {
 	for _, s := range body {
 		switch {
@@ -207,6 +209,8 @@ func (m *Machine) action(c int32, s *sched.Step) (Action, bool) {
 	return a, true
 }
 
+// peer computes whom a step exchanges with, by the channel's order of ranks if it has one. It returns false after a
+// failure, which the machine keeps.
 func (m *Machine) peer(r *sched.Rank, c int32, s *sched.Step, e *sched.Expr) bool {
 	ch := &m.chans[c]
 	v := e.Eval(&ch.env)
@@ -228,6 +232,8 @@ func (m *Machine) peer(r *sched.Rank, c int32, s *sched.Step, e *sched.Expr) boo
 	return true
 }
 
+// chunks computes which chunks a step touches, and checks that the buffer has them. Messages may be empty: those are
+// signals.
 func (m *Machine) chunks(out *Chunks, c int32, s *sched.Step, ref *sched.Ref) bool {
 	ch := &m.chans[c]
 	*out = Chunks{ref.Buf, ref.Index.Eval(&ch.env), 1}

@@ -36,6 +36,7 @@ type Cut struct {
 	Exit  int64  // capacity that leads out
 }
 
+// cut describes a set of nodes: its ranks, those outside, and the capacity that leaves it.
 func (n *Net) cut(in []bool) *Cut {
 	c := &Cut{Nodes: slices.Clone(in[:n.Nodes()])}
 	for r := range n.Ranks {

@@ -127,6 +127,8 @@ func rankOf(s string) (int, bool) {
 	return v, err == nil && v >= 0 && s[1] != '+'
 }
 
+// parseRate reads a plain number as GB/s, or a rate in bytes or bits. Capacities are whole multiples of the grain, and
+// at least one.
 func parseRate(s string) (int64, error) {
 	rate := unit.Rate(0)
 	if v, err := strconv.ParseFloat(s, 64); err == nil {

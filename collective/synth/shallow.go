@@ -117,6 +117,7 @@ func (n *Net) hops() (next [][]int, width [][]int64) {
 	return next, width
 }
 
+// distances counts hops from the root. What cannot be reached is farther than any path is long.
 func distances(next [][]int, root int) []int {
 	far := make([]int, len(next))
 	for v := range far {

@@ -98,6 +98,8 @@ type letter struct {
 	lasted bool // the bytes are still in the sender's buffer
 }
 
+// newClocks begins to follow what happens before what, with vector clocks. Only the threads of ranks have slots (nil:
+// of all), which keeps vectors short where symmetry says the rest.
 func newClocks(ctx context.Context, p *sched.Program, direct, alias bool, ranks []sched.Rank, awaited []moment) *clocks {
 	world, channels := p.Ranks+p.Switches, p.Channels()
 	n := world * channels
@@ -255,6 +257,8 @@ func (c *clocks) uses(r sched.Rank, ch step.Chunks) []uses {
 // before reports whether what a stamp says had happened at a moment.
 func (v vector) before(s stamp) bool { return s.time <= v[s.thread] }
 
+// read fails if the last write to the chunks does not happen before. Reads of one thread that follow each other are
+// kept once: the last stands for all.
 func (c *clocks) read(r sched.Rank, ch step.Chunks, v vector, me stamp) error {
 	if ch.Buf == sched.In {
 		return nil // never written
@@ -274,6 +278,7 @@ func (c *clocks) read(r sched.Rank, ch step.Chunks, v vector, me stamp) error {
 	return nil
 }
 
+// write fails unless every use of the chunks happens before. It stands for all of them afterwards.
 func (c *clocks) write(r sched.Rank, ch step.Chunks, v vector, me stamp) error {
 	list := c.uses(r, ch)
 	for i := range list {

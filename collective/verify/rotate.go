@@ -67,6 +67,8 @@ func (t *turner) repeats(by int64) bool {
 	return true // the least common multiple of divisors of n divides it as well
 }
 
+// body says whether statements rotate: conditions and counts are the same at every rank, and each step turns with the
+// rank.
 func (t *turner) body(body []sched.Stmt) bool {
 	for _, s := range body {
 		ok := true
@@ -85,6 +87,8 @@ func (t *turner) body(body []sched.Stmt) bool {
 	return true
 }
 
+// step says whether a step at rank r+1 is the step at rank r, turned by one: peers move with the rank, and chunks move
+// with it or stand still, as the collective demands.
 func (t *turner) step(s *sched.Step) bool {
 	peer := func(e *sched.Expr) bool { f := t.form(e); return f.shape == turned && f.scale == 1 }
 	ref := func(r *sched.Ref) bool {

@@ -153,6 +153,8 @@ func newReport(p *sched.Program, method string) *Report {
 // Unrolled proves a program by running every rank with symbols.
 func Unrolled(p *sched.Program) (*Report, error) { return unrolled(context.Background(), p, true) }
 
+// unrolled proves a program by carrying out all of it. What fails is run again with a trace: keeping one always would
+// cost more than the proof.
 func unrolled(ctx context.Context, p *sched.Program, modes bool) (*Report, error) {
 	if p.Ranks+p.Switches > maxWorld {
 		return nil, fmt.Errorf("%w: %s has %d ranks and its text does not rotate; unrolling ends at %d", ErrTooLarge, p.Name, p.Ranks, maxWorld)
