@@ -290,7 +290,7 @@ func readTenantFile(file string) (list []kvcache.Tenant, err error) {
 	}
 	if err := d.Decode(&written); err != nil || len(written) == 0 {
 		if err == nil {
-			err = errors.New("nobody is in it")
+			err = errors.New("it lists no tenants")
 		}
 		return nil,
 			fmt.Errorf("--tenants %s: %w; want [{\"name\": \"a\", \"token\": \"...\", \"quota\": \"8MiB\"}], with \"salt\" where names are to be mixed with something else",

@@ -29,7 +29,7 @@ that agent's memory only.`,
 			case claim.Audience == "":
 				return errors.New("--audience is missing: give the cache's name, which is --name of 'weft kv serve'")
 			case life < time.Second:
-				return fmt.Errorf("--for %s: want a second at least", life)
+				return fmt.Errorf("--for %s: want at least one second", life)
 			}
 			list, err := readTenantFile(file)
 			if err != nil {

@@ -415,7 +415,7 @@ func (i *Info) whole() error {
 			other := &i.Spec.Nodes[j]
 			if other.Router && other.Tier == 1 && other.Name != n.Name && other.Island == n.Island &&
 				ways[other.Loop] < min(want[other.Name][n.Name], mostWays) {
-				return fmt.Errorf("%s has %d ways to %s, want %d", n.Name, ways[other.Loop], other.Name, want[other.Name][n.Name])
+				return fmt.Errorf("%s has %d paths to %s, want %d", n.Name, ways[other.Loop], other.Name, want[other.Name][n.Name])
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func (o Options) Check() error {
 		return fmt.Errorf("unknown routing %q; known: %s", o.Routing, strings.Join(Routings, ", "))
 	}
 	if !slices.Contains(Configurers, o.Setup) {
-		return fmt.Errorf("unknown way %q to configure hosts; known: %s", o.Setup, strings.Join(Configurers, ", "))
+		return fmt.Errorf("hosts cannot be configured by %q; known: %s", o.Setup, strings.Join(Configurers, ", "))
 	}
 	return nil
 }

@@ -243,7 +243,7 @@ func (m *maker) inOneNetwork(role Role, field, name string) {
 	case role == Storage && slices.Contains(m.in.Frontend.NICs, name):
 		m.fail(field, "%q is under frontend, too; a NIC is in one network", clip(name))
 	case role == Frontend && slices.Contains(m.in.Storage.NICs, name) && !m.in.Given("storage.nics"):
-		m.fail(field, "%q is by default in storage, and a NIC is in one network; write storage: {nics: ...}, too", clip(name))
+		m.fail(field, "storage uses %q by default, and a NIC belongs to one network; also write storage: {nics: ...}", clip(name))
 	}
 }
 

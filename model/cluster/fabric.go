@@ -208,7 +208,7 @@ func (p *parse) upwards(f *fields, t *build.Tier) {
 	}
 	t.Down, t.Up = f.integer("down", 1, 4096), f.integer("up", 1, 4096)
 	if t.Down > 0 && t.Oversub.Up > 0 {
-		f.fail("down", "given beside oversubscription; write down and up, or oversubscription")
+		f.fail("down", "conflicts with oversubscription; write down and up, or oversubscription")
 	}
 }
 

@@ -91,7 +91,7 @@ func TestWrongFloorsAndServices(t *testing.T) {
 		{"unknown link of a service", "services: {in-band: {link: 100g}}", `unknown link "100g"`},
 		{"no such NIC", "services: {storage: {nics: disk0}}", "no host has a NIC called disk0"},
 		{"NICs of the fabric", "services: {storage: {nics: nic0}}", "that no fabric uses"},
-		{"ratio and ports", "services: {storage: {oversubscription: 2:1, down: 4, up: 2}}", "given beside oversubscription"},
+		{"ratio and ports", "services: {storage: {oversubscription: 2:1, down: 4, up: 2}}", "conflicts with oversubscription"},
 		{"kinds that do not join", "services: {storage: {switch: SB7800, link: 400gbe}}", "services.storage"},
 		{"pdus", "services: {out-of-band: {pdus: 99}}", "between 0 and 16"},
 	} {

@@ -87,7 +87,7 @@ func (p *parse) side(f *fields, name string) *sideIntent {
 		Oversub: q.ratio("oversubscription"),
 		Down:    q.integer("down", 1, 4096), Up: q.integer("up", 1, 4096), line: s.line}
 	if x.Down > 0 && x.Oversub.Up > 0 {
-		q.fail("down", "given beside oversubscription; write down and up, or oversubscription")
+		q.fail("down", "conflicts with oversubscription; write down and up, or oversubscription")
 	}
 	p.checkLink(q, x.Link)
 	q.done()

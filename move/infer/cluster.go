@@ -360,7 +360,7 @@ func (c *Cluster) Signal(name string, s syscall.Signal) error {
 	for _, p := range c.workers {
 		if p.name == name {
 			if p.cmd == nil || !p.live {
-				return fmt.Errorf("infer: worker %s is not there at the moment", name)
+				return fmt.Errorf("infer: worker %s is not running at the moment", name)
 			}
 			return p.cmd.Process.Signal(s)
 		}

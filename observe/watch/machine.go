@@ -198,23 +198,23 @@ func (r *Report) Check() error {
 	case len(r.Host) > 253 || strings.ContainsAny(r.Host, " \n\t/\x00"):
 		return fmt.Errorf("%q is not a host name", r.Host)
 	case !finite(r.At) || !(r.Every >= 0 && r.Every <= 86400):
-		return fmt.Errorf("the time of the report of %s is no time", r.Host)
+		return fmt.Errorf("the report of %s has no valid time", r.Host)
 	case len(r.Launches) > 1<<17:
-		return fmt.Errorf("%d lines of launchers on host %s; at most %d are taken", len(r.Launches), r.Host, 1<<17)
+		return fmt.Errorf("%d launcher lines from host %s; the limit is %d", len(r.Launches), r.Host, 1<<17)
 	case len(r.Ranks) > 4096:
-		return fmt.Errorf("%d ranks on host %s; at most 4096 are taken", len(r.Ranks), r.Host)
+		return fmt.Errorf("%d ranks from host %s; the limit is 4096", len(r.Ranks), r.Host)
 	}
 	if c := r.Counters; c != nil {
 		if c.Names != nil && len(c.Names) != len(c.Values) {
 			return fmt.Errorf("%d names and %d values in the report of %s", len(c.Names), len(c.Values), r.Host)
 		}
 		if len(c.Values) > 100_000 {
-			return fmt.Errorf("%d series of %s; at most 100,000 are taken", len(c.Values), r.Host)
+			return fmt.Errorf("%d series from host %s; the limit is 100,000", len(c.Values), r.Host)
 		}
 	}
 	for i := range r.Launches {
 		if l := &r.Launches[i]; l.Rank < 0 && l.Event != "over" || !ranked(max(l.Rank, 0), l.Size) || !finite(l.At) {
-			return fmt.Errorf("a launcher on host %s tells of rank %d of %d; ranks are below %d", r.Host, l.Rank, l.Size, ranksKept)
+			return fmt.Errorf("a launcher on host %s reports rank %d of %d; ranks are below %d", r.Host, l.Rank, l.Size, ranksKept)
 		}
 	}
 	for i := range r.Ranks {

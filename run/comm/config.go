@@ -529,11 +529,11 @@ func checkInterfaces(list []string) error {
 			return fmt.Errorf("names %q twice: leave one out", s)
 		}
 		if s == "" || s != strings.TrimSpace(s) {
-			return fmt.Errorf("has the name %q in it; want names such as eth0 or prefixes such as 10.1.0.0/16, with commas and no spaces between", s)
+			return fmt.Errorf("contains %q; want interface names or prefixes separated by commas without spaces, such as eth0,10.1.0.0/16", s)
 		}
 		if strings.Contains(s, "/") {
 			if _, err := netip.ParsePrefix(s); err != nil {
-				return fmt.Errorf("has %q in it, which is not a prefix such as 10.1.0.0/16", s)
+				return fmt.Errorf("contains %q, which is not a prefix such as 10.1.0.0/16", s)
 			}
 		}
 	}

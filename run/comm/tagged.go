@@ -34,7 +34,7 @@ func (m *mail) Gone(rank int, why error) error { return m.c.gone(rank, why) }
 
 // Nobody is the failure of a receive from any rank whose time limit passed.
 func (m *mail) Nobody(what string) error {
-	return &Failure{Kind: Timeout, Rank: m.c.Rank(), Err: fmt.Errorf("%s: nobody sent such a message within the time limit", what),
+	return &Failure{Kind: Timeout, Rank: m.c.Rank(), Err: fmt.Errorf("%s: no such message arrived within the time limit", what),
 		alias: m.c.aliases(nil)}
 }
 

@@ -62,10 +62,10 @@ func (c *Client) publish(ctx context.Context, e Epoch, leads ...clientv3.Cmp) (E
 	kvs := answer.Responses[0].GetResponseRange().Kvs
 	switch {
 	case len(kvs) == 0 && len(leads) > 0:
-		return Epoch{}, fmt.Errorf("coord: epoch %d: another process decides now, or epoch %d is not there: %w",
+		return Epoch{}, fmt.Errorf("coord: epoch %d: another process decides now, or epoch %d is missing: %w",
 			e.Number, e.Number-1, ErrConflict)
 	case len(kvs) == 0:
-		return Epoch{}, fmt.Errorf("coord: epoch %d cannot follow: epoch %d is not there: %w", e.Number, e.Number-1, ErrConflict)
+		return Epoch{}, fmt.Errorf("coord: epoch %d cannot be written: epoch %d is missing: %w", e.Number, e.Number-1, ErrConflict)
 	case string(kvs[0].Value) == value: // written by a first attempt whose answer was lost
 		return e, nil
 	}

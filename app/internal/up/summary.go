@@ -204,7 +204,7 @@ func (r *run) check(ctx context.Context, s *Summary) error {
 		return err
 	}
 	if *s.Same = v.bad == 0; !*s.Same {
-		return fmt.Errorf("check: the loss of step %d is %.6g, that of a run that nobody disturbed is %.6g: they differ by %.2g, and rounding explains %.2g; %d of %d steps differ by more than that",
+		return fmt.Errorf("check: the loss of step %d is %.6g, an undisturbed run has %.6g: they differ by %.2g, and rounding explains %.2g; %d of %d steps differ by more than that",
 			v.step, v.loss, v.want, v.off, v.limit(v.step), v.bad, v.steps)
 	}
 	return nil

@@ -151,7 +151,7 @@ func (t *table) at(h transport.Handle, n int) ([]byte, error) {
 		b = v.([]byte)
 	}
 	if n < 0 || off > uint64(len(b)) || uint64(n) > uint64(len(b))-off {
-		return nil, fmt.Errorf("mem: %d bytes at offset %d of memory of %d bytes", n, off, len(b))
+		return nil, fmt.Errorf("mem: %d bytes at offset %d do not fit %d bytes of memory", n, off, len(b))
 	}
 	return b[off : off+uint64(n) : off+uint64(n)], nil
 }

@@ -65,7 +65,7 @@ func (a *arena) number(start, end uint64) (uint64, error) {
 		return n, nil
 	}
 	if end-start > 1<<offsetBits {
-		return 0, fmt.Errorf("shm: key of memory of %d bytes, at most %d can be named", end-start, uint64(1)<<offsetBits)
+		return 0, fmt.Errorf("shm: a key can name at most %[2]d bytes of memory, not %[1]d", end-start, uint64(1)<<offsetBits)
 	}
 	if len(a.named) == names {
 		return 0, fmt.Errorf("shm: %w: %d pieces of memory have keys, as many as can be named; take parts of one", transport.ErrNoMemory, names)
@@ -122,7 +122,7 @@ func (e *Endpoint) Named(rank int, k transport.Key, n int) ([]byte, error) {
 	case number == 0 || x.number.Load() != number:
 		err = fmt.Errorf("shm: key %#x of rank %d: %w", uint64(k), rank, errNoKey)
 	case off > end-start || uint64(n) > end-start-off:
-		err = fmt.Errorf("shm: key %#x of rank %d: %d bytes at offset %d of memory of %d bytes", uint64(k), rank, n, off, end-start)
+		err = fmt.Errorf("shm: key %#x of rank %d: %d bytes at offset %d do not fit %d bytes of memory", uint64(k), rank, n, off, end-start)
 	default:
 		b, err = e.At(rank, transport.Handle(start+off), n)
 	}

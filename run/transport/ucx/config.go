@@ -59,7 +59,7 @@ type Config struct {
 }
 
 // ErrNoLibrary means that there is no UCX on this machine.
-var ErrNoLibrary = errors.New("UCX is not there: install Debian's libucx0 (ucx on Fedora and Red Hat), or take another transport")
+var ErrNoLibrary = errors.New("UCX is not installed: install libucx0 (Debian) or ucx (Fedora, Red Hat), or choose another transport")
 
 // Memory is what kind of memory a program registers.
 type Memory uint32

@@ -271,7 +271,7 @@ func noRegion(k transport.Key) error {
 }
 
 func beyond(n, off, size int) error {
-	return fmt.Errorf("ucx: %d bytes at offset %d of memory of %d bytes", n, off, size)
+	return fmt.Errorf("ucx: %d bytes at offset %d do not fit %d bytes of memory", n, off, size)
 }
 
 // letGo lets go of what a rank that is gone held.
