@@ -327,10 +327,24 @@ func (f *trainFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if !a.Fits {
-		return finding{fmt.Errorf("%s does not fit: %s over %s of a %s on stage %d",
-			a.Model, gigabytes(a.Over), gigabytes(a.Capacity), a.GPU, a.Stage)}
+		return finding{fmt.Errorf("%s does not fit: %s over %s of a %s on stage %d%s",
+			a.Model, gigabytes(a.Over), gigabytes(a.Capacity), a.GPU, a.Stage, largest(a.Memory))}
 	}
 	return nil
+}
+
+// largest names what takes most of a peak.
+func largest(parts []plan.Term) string {
+	most := plan.Term{}
+	for _, x := range parts {
+		if x.Value > most.Value {
+			most = x
+		}
+	}
+	if most.Value == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the largest part is %s, %s: %s", most.Name, gigabytes(most.Value), most.Why)
 }
 
 // check refuses values of flags that mean nothing, before anything is read.
@@ -513,6 +527,9 @@ func (f *trainFlags) question(cmd *cobra.Command, args []string) (*plan.Question
 			a.Findings = append(a.Findings, "Megatron-LM (core 0.18 to 0.20) refuses this file: "+rule)
 		}
 	}
+	if err := mc.Computes(f.dtypeOr(layout)); err != nil {
+		return nil, nil, fmt.Errorf("%w; choose one by --dtype, or dtype= in a --layout", err)
+	}
 	main := *m // counted as makers publish it: layers that predict further tokens apart
 	main.MTP = 0
 	p := main.Params()
@@ -552,17 +569,14 @@ func (f *trainFlags) givenLayout(fw plan.Framework, gpus int) (layout plan.Layou
 	if layout, err = plan.ParseLayout(f.layout, fw, gpus); err != nil {
 		return layout, fmt.Errorf("--layout: %w", err)
 	}
-	if f.batch > 0 {
-		layout.Batch = f.batch
-	}
-	if f.seq > 0 {
-		layout.Seq = f.seq
-	}
-	if f.dtype != "" {
-		layout.Dtype = f.dtype
-	}
-	if f.phase != "" {
-		layout.Phase = f.phase
+	said := layout
+	layout.Batch, layout.Seq = cmp.Or(f.batch, layout.Batch), cmp.Or(f.seq, layout.Seq)
+	layout.Dtype, layout.Phase = cmp.Or(f.dtype, layout.Dtype), cmp.Or(f.phase, layout.Phase)
+	for _, x := range []struct{ key, layout, flag string }{{"batch", fmt.Sprint(said.Batch), fmt.Sprint(layout.Batch)},
+		{"seq", fmt.Sprint(said.Seq), fmt.Sprint(layout.Seq)}, {"dtype", said.Dtype, layout.Dtype}, {"phase", said.Phase, layout.Phase}} {
+		if x.layout != x.flag && strings.Contains(","+f.layout, ","+x.key+"=") {
+			return layout, fmt.Errorf("--%s is %s, and --layout says %s=%s; leave out one of them", x.key, x.flag, x.key, x.layout)
+		}
 	}
 	return layout, nil
 }
@@ -734,8 +748,12 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	}
 	line("machine", "%s %s of %s: %d per host, %d per fast domain, %s", gpus, a.GPU, a.Cluster, q.Machine.HostGPUs, q.Machine.Domain, nicOf(q))
 	line("layout", "%s", a.LayoutText)
-	line("step", "%.4g s, %.4g tokens/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%",
-		a.Step, a.TokensPerS, a.TFLOPS, a.Convention, 100*a.MFU)
+	unit := "tokens"
+	if q.Model.CNN != nil {
+		unit = "images"
+	}
+	line("step", "%.4g s, %.4g %s/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%",
+		a.Step, a.TokensPerS, unit, a.TFLOPS, a.Convention, 100*a.MFU)
 	if a.Interval != nil {
 		line("", "%s", a.Interval)
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
@@ -154,6 +155,21 @@ var shown = map[string]float64{"V100-SXM-16GB": 16160, "V100-SXM": 32510, "V100-
 	"A100-SXM-80GB": 81251, "A800-SXM": 81251, "A100-PCIe": 81251, "A10": 23028, "RTX-4090": 24564, "L40S": 46068,
 	"RTX-PRO-6000": 97887, "H100-SXM": 81559, "H100-PCIe": 81559, "H800-SXM": 81559, "H20": 97871, "H200": 143771, "GH200": 97871,
 	"B200": 183359, "GB200": 189471, "B300": 275040, "GB300": 284208, "MI300X": 196592}
+
+// Computes reports why a GPU's matrix units cannot multiply in a layout's type. Microscaled types came with the same chips as four bits.
+func (m *Machine) Computes(dtype string) error {
+	unit := map[string]string{"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8block": "fp8", "mxfp8": "fp4", "nvfp4": "fp4"}[dtype]
+	if unit == "" || m.GPU.Dense[unit] > 0 {
+		return nil
+	}
+	can := []string{"fp32"}
+	for _, x := range []string{"fp16", "bf16", "fp8", "fp8block", "mxfp8", "nvfp4"} {
+		if x != dtype && m.GPU.Dense[map[string]string{"fp8block": "fp8", "mxfp8": "fp4", "nvfp4": "fp4"}[x]]+m.GPU.Dense[x] > 0 {
+			can = append(can, x)
+		}
+	}
+	return fmt.Errorf("%s cannot multiply matrices in %s; it has %s", m.GPU.Name, dtype, strings.Join(can, ", "))
+}
 
 // Usable is the bytes of a GPU that programs can have.
 func (m *Machine) Usable() float64 {

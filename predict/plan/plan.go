@@ -90,6 +90,9 @@ func Price(q Question) (*Cost, error) {
 	}
 	c.Nearest, c.Interval = nearestPoint(q), q.interval(c.Step)
 	c.judge()
+	if q.Model.CNN != nil { // no peak of a convolutional network was measured
+		c.MemoryInterval = nil
+	}
 	c.assume(q)
 	return c, nil
 }

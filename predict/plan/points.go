@@ -204,7 +204,7 @@ func nearestPoint(q Question) *Nearest {
 	}
 	p := points[best]
 	n := &Nearest{ID: p.ID, Step: p.Step, Error: p.Error, Far: max(far, 0),
-		What: fmt.Sprintf("%s on %d %s, %s %s, %s", p.Model.Name, p.GPUs, p.GPU, p.Framework, p.Release, p.Layout)}
+		What: fmt.Sprintf("%s on %d %s, %s, %s", p.Model.Name, p.GPUs, p.GPU, strings.TrimSpace(string(p.Framework)+" "+p.Release), p.Layout)}
 	if math.IsNaN(n.Error) {
 		n.Error = 0
 		n.Remark = "the model was not scored there"

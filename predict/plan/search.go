@@ -239,6 +239,7 @@ func (s *searcher) roots() (out []*branch) {
 		}
 		p := newPricer(s.m, s.mc, s.f, l, s.h)
 		if bytes := p.passing() + p.logitsLeast(); bytes > s.room { // one micro-batch alone
+			l.Recompute = work.Recompute{Full: true} // nothing of the family is smaller
 			s.tooBig(l, bytes+unseen)
 			return
 		}

@@ -75,10 +75,16 @@ func TestNotes(t *testing.T) {
 	}
 	e.Drafts = 1
 	said := strings.Join(e.Notes(Load{Concurrency: 8}), "\n")
-	if !strings.Contains(said, "--spread") || !strings.Contains(said, "right 70% of the time") {
+	if !strings.Contains(said, "--spread") || !strings.Contains(said, "right 70% of the time") ||
+		!strings.Contains(said, "llama3-70b is not known to have a layer that predicts further tokens") {
 		t.Errorf("%q", said)
 	}
-	e.Accept = .8
+	e.Accept = Accepted // what the command gives where nobody says a share
+	if said := strings.Join(e.Notes(Load{Concurrency: 8}), "\n"); !strings.Contains(said, "right 70% of the time") {
+		t.Errorf("%q", said)
+	}
+	e = engine(t, "deepseek-v3", "dgx-h200", Layout{}, "fp8")
+	e.Drafts, e.Accept = 1, .8
 	if n := e.Notes(Load{Concurrency: 8, Spread: .1}); len(n) != 0 {
 		t.Errorf("%q", n)
 	}

@@ -275,9 +275,13 @@ func (e *Engine) Notes(l Load) (notes []string) {
 	if l.Concurrency > 1 && l.Spread == 0 && len(l.Trace) == 0 {
 		notes = append(notes, "note: answers of one length end together, so users ask together and prompts queue; --spread draws lengths")
 	}
-	if e.Drafts > 0 && e.Accept == 0 {
+	if e.Drafts > 0 && (e.Accept == 0 || e.Accept == Accepted) {
 		notes = append(notes, fmt.Sprintf(
 			"note: drafts are taken to be right %.0f%% of the time, as DeepSeek-V3's are; --accept gives another share", 100*Accepted))
+	}
+	if e.Drafts > 0 && e.Model.MTP == 0 && e.Model.Experts == 0 { // models with experts have one that the catalogue leaves out
+		notes = append(notes, fmt.Sprintf("note: %s is not known to have a layer that predicts further tokens; "+
+			"drafts are priced as one more of its layers, which has to be trained for it", e.Model.Name))
 	}
 	return notes
 }
