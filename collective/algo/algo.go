@@ -30,6 +30,7 @@ type Spec struct {
 	Orders [][]sched.Rank
 
 	Local     int    // ranks of one fast domain (a host), for algorithms of two levels; 0 means all
+	Short     []int  // hierarchical: ranks of each domain that has fewer, after the full ones; nil: the last one may have fewer
 	Dims      []int  // torus: length of each dimension, x fastest; nil means as cubic as the count allows
 	Aggregate int    // PAT: blocks a message in its first steps, a power of two up to n/2; 0 means the most
 	Inner     string // hierarchical: the algorithm inside a domain; empty means ring

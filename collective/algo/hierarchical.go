@@ -16,6 +16,9 @@ import (
 //	│  └──────────┼──┘           inside: all-gather
 //	└─────────────┘
 //
+// Where some domains have fewer ranks than the others, an all-reduce is that of
+// the full domains, and the short ones hang on it (short.go).
+//
 // Copies follow one another: a copy begins inside when the one before goes on
 // between domains, so that links of both sorts are busy.
 //
@@ -34,7 +37,7 @@ func init() {
 		Sent:      "ring in ring: 2S(Local-1)/Local inside, 2S(D-1)/(D Local) between D domains, half for reduce-scatter, all-gather",
 		Reference: "BlueConnect, Cho et al. 2019",
 		Fits: func(s Spec) error {
-			if err := whole(s); err != nil {
+			if err := evenly(s); err != nil {
 				return err
 			}
 			_, _, err := s.levels()
@@ -89,7 +92,11 @@ func hierarchical(s Spec) (string, error) {
 		return "", err
 	}
 	local := s.domain()
-	h := &nest{s: s, local: local, domains: s.Ranks / local}
+	domains, list, err := s.shorts()
+	if err != nil {
+		return "", err
+	}
+	h := &nest{s: s, local: local, domains: domains, short: list}
 	part := func(a *Algorithm, op sched.Collective, n int) *sched.Program {
 		p, e := a.Program(Spec{Op: op, Ranks: n, flat: true, Slots: s.Slots})
 		if e != nil {
@@ -108,16 +115,17 @@ func hierarchical(s Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return h.write(first, between, last), nil
+	return h.write(first, between, last)
 }
 
 // nest puts a program between domains into one inside them.
 type nest struct {
 	s              Spec
 	local, domains int
+	short          []short
 }
 
-func (h *nest) write(first, between, last *sched.Program) string {
+func (h *nest) write(first, between, last *sched.Program) (string, error) {
 	local, s := h.local, h.s
 	num := func(v int) *sched.Expr { return sched.N(v) }
 	m := max(between.NumChunks(sched.In), between.NumChunks(sched.Out)) // chunks of a slice; one block inside is a slice
@@ -173,9 +181,23 @@ func (h *nest) write(first, between, last *sched.Program) string {
 		}
 		base := op(sched.Mul, c, num(local*m))                 // of the copy
 		slice := op(sched.Add, base, op(sched.Mul, l, num(m))) // of the rank
+		a := attached{local: local, full: h.domains, copies: s.Channels, m: m, list: h.short}
+		take, err := statements(s, func(t *text) { a.take(t, fmt.Sprintf("tmp[c*%d +: %d]", scratch, m)) })
+		if err != nil {
+			return "", err
+		}
+		give, err := statements(s, a.give)
+		if err != nil {
+			return "", err
+		}
 		add(inside(first, place{sched.In, base}, place{sched.Tmp, tmp}))
+		body = append(body, take...)
 		add(across(place{sched.Tmp, tmp}, place{sched.Out, slice}))
+		body = append(body, give...)
 		add(inside(last, place{sched.Out, slice}, place{sched.Out, base}))
+		if body, err = a.beside(s, body); err != nil {
+			return "", err
+		}
 	case sched.ReduceScatter:
 		body = blocks(block, sliced)
 		add(inside(first, place{sched.Tmp, all}, place{sched.Tmp, tmp}))
@@ -189,7 +211,7 @@ func (h *nest) write(first, between, last *sched.Program) string {
 	p := &sched.Program{Chunks: num(chunks), Scratch: num(s.Channels * scratch), Slots: slots,
 		Groups: []sched.Group{{Count: s.Channels, Body: body}}}
 	_, text, _ := strings.Cut(p.String(), "ranks 0\n")
-	return text
+	return text, nil
 }
 
 // actions counts what a rank does in a program, and whether all ranks do as many.

@@ -20,6 +20,7 @@ import (
 //
 // All ranks change hosts together, so that messages over fast links never put
 // some of them ahead of the others: every step is a permutation of the NICs.
+// Where the last host has fewer ranks, steps to those it lacks are left out.
 //
 // Triangular numbers x(x+1)/2 modulo a power of two are a permutation; those
 // beyond the count are left out.
@@ -57,8 +58,7 @@ func init() {
 		Steps:     "n-Local between hosts, beside Local-1 inside",
 		Sent:      "S(n-1)/n",
 		Reference: "pairwise exchange of Thakur, Rabenseifner, Gropp 2005, by two levels",
-		Fits:      whole,
-		Build:     pairwiseHosts,
+		Build:     func(s Spec) (string, error) { return pairwiseHosts(s), nil },
 	})
 	register(&Algorithm{
 		Name: "pairwise-delta", Traits: Traits{Pairs: true}, Ops: ops,
@@ -96,10 +96,11 @@ func pairwise(s Spec, to, from string, heads ...string) string {
 	return t.String()
 }
 
-func pairwiseHosts(s Spec) (string, error) {
+func pairwiseHosts(s Spec) string {
 	var t text
 	local := s.domain()
-	hosts := s.Ranks / local
+	hosts := (s.Ranks + local - 1) / local
+	uneven := s.Ranks%local > 0
 	at := func(rank string, ch int) string {
 		if s.Channels == 1 {
 			return rank
@@ -114,8 +115,8 @@ func pairwiseHosts(s Spec) (string, error) {
 	t.line("slots %d", orDefault(s.Slots, 1))
 	for ch := range s.Channels {
 		exchange := func(to, from string) {
-			t.line("send in[%s] to %s", at(to, ch), to)
-			t.line("recv -> out[%s] from %s", at(from, ch), from)
+			t.ifThere(uneven, to+" < n", func() { t.line("send in[%s] to %s", at(to, ch), to) })
+			t.ifThere(uneven, from+" < n", func() { t.line("recv -> out[%s] from %s", at(from, ch), from) })
 		}
 		t.block(func() {
 			t.line("copy in[%s] -> out[%s]", at("r", ch), at("r", ch))
@@ -123,7 +124,10 @@ func pairwiseHosts(s Spec) (string, error) {
 				t.block(func() { exchange(peer("", "+j+1"), peer("", "-j-1")) }, "repeat j < %d:", local-1)
 			}
 		}, "channels 1:")
-		if hosts > 1 {
+		switch {
+		case uneven:
+			staggered(&t, local, hosts, peer, exchange)
+		case hosts > 1:
 			t.block(func() {
 				t.block(func() {
 					t.block(func() { exchange(peer("+d+1", "+j"), peer("-d-1", "-j")) }, "repeat j < %d:", local)
@@ -131,5 +135,24 @@ func pairwiseHosts(s Spec) (string, error) {
 			}, "channels 1:")
 		}
 	}
-	return t.String(), nil
+	return t.String()
+}
+
+// lanes is how many messages a rank sends at a time where hosts have different numbers of ranks.
+const lanes = 16
+
+// staggered writes the steps between hosts for several channels that take turns. Some ranks have no partner in some steps and get ahead
+// of the others. With one message at a time every rank would then wait for its NIC or its partner's half of the time.
+func staggered(t *text, local, hosts int, peer func(host, own string) string, exchange func(to, from string)) {
+	steps := (hosts - 1) * local
+	count := min(lanes, steps)
+	for w := range count {
+		x := fmt.Sprintf("(x*%d+%d)", count, w)
+		t.block(func() {
+			t.block(func() {
+				host, own := fmt.Sprintf("%s/%d", x, local), fmt.Sprintf("%s%%%d", x, local)
+				exchange(peer("+"+host+"+1", "+"+own), peer("-"+host+"-1", "-"+own))
+			}, "repeat x < %d:", (steps-w+count-1)/count)
+		}, "channels 1:")
+	}
 }

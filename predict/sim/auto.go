@@ -57,10 +57,28 @@ func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) al
 	return placedOn(a, s, g, g.First(topo.GPU, s.Ranks), c)
 }
 
+// uneven reports that the last domain has fewer ranks than the others.
+func uneven(s algo.Spec) bool { return s.Ranks%max(s.Local, 1) > 0 }
+
+// unevenCopies is how many copies hierarchical has beside a short domain. What that sends and what it receives overlap but for one copy,
+// so more copies are faster, and they take longer to simulate, as nothing folds.
+func unevenCopies(ranks int) int {
+	switch {
+	case ranks <= many:
+		return 24
+	case ranks <= 2048:
+		return 8
+	}
+	return 4
+}
+
 // placedOn is Place for ranks on chosen GPUs. Only the first GPUs of a graph are known to be a torus, or to hang on full leaves.
 func placedOn(a *algo.Algorithm, s algo.Spec, g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) algo.Spec {
 	if a.Copies > 0 && (!a.Layers || s.Local < s.Ranks) {
 		s.Channels = a.Copies
+		if a.Outer && uneven(s) {
+			s.Channels = unevenCopies(s.Ranks)
+		}
 	}
 	switch {
 	case a.Ring:
@@ -258,7 +276,7 @@ func candidates(g *topo.Graph, op sched.Collective, n int, wish Wish) []candidat
 			list[len(list)-1].outer = wish.Outer
 			continue
 		}
-		if d := Domain(g, n); n/d < 4 {
+		if d := Domain(g, n); n/d < 4 || n%d > 0 { // ranks do not fold beside a short domain
 			continue
 		}
 		if op == sched.AllReduce {
@@ -531,10 +549,28 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 	if n > many && all && !alone {
 		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)
 	}
+	if why := besideShort(a, op, n, Domain(g, n)); why != "" {
+		return why
+	}
 	if n > vast {
 		if !a.Vast && op != sched.AllToAll {
 			return fmt.Sprintf("it takes minutes to simulate from %d ranks on", vast+1)
 		}
+	}
+	return ""
+}
+
+// besideShort says why an algorithm of two levels is not tried for many ranks where the last domain has fewer than the others: none folds.
+func besideShort(a *algo.Algorithm, op sched.Collective, n, local int) string {
+	short := n % local
+	switch {
+	case short == 0 || n <= many:
+	case op == sched.AllToAll && a.Staged && a.Twin != "":
+		return "hosts have different numbers of GPUs, which takes minutes to simulate; ask for it by name"
+	case op == sched.AllReduce && a.Outer && n > vast:
+		return "the last host has fewer GPUs than the others, which takes minutes to simulate; ask for it by name"
+	case op == sched.AllReduce && a.Outer && 2*short >= local:
+		return "the last host has half of the others' NICs or more, which rings use as well; ask for it by name"
 	}
 	return ""
 }
