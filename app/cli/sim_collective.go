@@ -378,9 +378,6 @@ func (f *simFlags) chosenGPUs(c *cluster.Cluster) ([]topo.NodeID, error) {
 		return nil, fmt.Errorf("a collective needs at least two GPUs, not %d", len(set))
 	case f.as != "" || f.cal != "" || slices.Equal(set, all[:len(set)]):
 		return set, nil
-	case f.algo == "auto":
-		return nil, fmt.Errorf("--gpus %s: these are not the first %d GPUs, which auto compares algorithms on; name one with --algo, "+
-			"or ask --as nccl", f.gpus, len(set))
 	}
 	f.place = f.gpus
 	return all, nil

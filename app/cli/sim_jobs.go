@@ -89,9 +89,10 @@ func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim
 			return out, fmt.Errorf("op: %w", err)
 		}
 		switch {
-		case j.algo == "auto" && j.place != "":
-			return out, fmt.Errorf("a placement needs an algorithm, like ring or hierarchical; auto supports only the cluster's own order")
 		case j.algo == "auto":
+			if j.place != "" {
+				wish.On = set
+			}
 			best, err := sim.Best(c.Graph, op, len(set), out.Size, o, wish)
 			if err != nil {
 				return out, err
@@ -199,7 +200,7 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 // askedJobs are those of --job, or the one that --program and --place describe.
 func (f *simFlags) askedJobs(cmd *cobra.Command) (asked []jobFlags, err error) {
 	both := []string{"cluster", "host", "su", "set", "json", "gpus", "fail", "slow", "pxn", "routing", "congestion", "seed",
-		"transport", "wire", "no-fold", "output", "unproven"}
+		"transport", "wire", "no-fold", "output", "unproven", "memory", "limit"}
 	switch {
 	case len(f.jobs) > 0:
 		err = honours(cmd, "--job", "say it in the job: op=, size=, algo=, program=, place=, start=",
@@ -207,7 +208,7 @@ func (f *simFlags) askedJobs(cmd *cobra.Command) (asked []jobFlags, err error) {
 	case f.program != "":
 		err = honours(cmd, "--program", "the program says it itself", append(both, "program", "place", "size")...)
 	default:
-		err = honours(cmd, "--place", "leave it out", append(both, "op", "algo", "place", "size", "channels", "pieces")...)
+		err = honours(cmd, "--place", "leave it out", append(both, "op", "algo", "place", "size", "channels", "pieces", "no-switches")...)
 	}
 	if err != nil {
 		return nil, err

@@ -172,6 +172,7 @@ func (h *nest) write(first, between, last *sched.Program) (string, error) {
 	}
 	chunks := s.Channels * local * m
 	var body []sched.Stmt
+	var err error
 	add := func(f renamer) { body = append(body, f.body(f.p.Groups[0].Body)...) }
 	switch s.Op {
 	case sched.AllReduce:
@@ -181,23 +182,15 @@ func (h *nest) write(first, between, last *sched.Program) (string, error) {
 		}
 		base := op(sched.Mul, c, num(local*m))                 // of the copy
 		slice := op(sched.Add, base, op(sched.Mul, l, num(m))) // of the rank
-		a := attached{local: local, full: h.domains, copies: s.Channels, m: m, list: h.short}
-		take, err := statements(s, func(t *text) { a.take(t, fmt.Sprintf("tmp[c*%d +: %d]", scratch, m)) })
-		if err != nil {
-			return "", err
-		}
-		give, err := statements(s, a.give)
-		if err != nil {
-			return "", err
-		}
 		add(inside(first, place{sched.In, base}, place{sched.Tmp, tmp}))
-		body = append(body, take...)
+		sums := body
+		body = nil
 		add(across(place{sched.Tmp, tmp}, place{sched.Out, slice}))
-		body = append(body, give...)
+		between := body
+		body = nil
 		add(inside(last, place{sched.Out, slice}, place{sched.Out, base}))
-		if body, err = a.beside(s, body); err != nil {
-			return "", err
-		}
+		a := attached{local: local, full: h.domains, copies: s.Channels, m: m, list: h.short}
+		body, err = a.beside(s, fmt.Sprintf("tmp[c*%d +: %d]", scratch, m), sums, between, body)
 	case sched.ReduceScatter:
 		body = blocks(block, sliced)
 		add(inside(first, place{sched.Tmp, all}, place{sched.Tmp, tmp}))
@@ -211,7 +204,7 @@ func (h *nest) write(first, between, last *sched.Program) (string, error) {
 	p := &sched.Program{Chunks: num(chunks), Scratch: num(s.Channels * scratch), Slots: slots,
 		Groups: []sched.Group{{Count: s.Channels, Body: body}}}
 	_, text, _ := strings.Cut(p.String(), "ranks 0\n")
-	return text, nil
+	return text, err
 }
 
 // actions counts what a rank does in a program, and whether all ranks do as many.

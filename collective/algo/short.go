@@ -3,6 +3,7 @@ package algo
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-fabric/weft/collective/sched"
 )
@@ -150,9 +151,6 @@ func (a *attached) ranks(t *text, d short) {
 func statements(s Spec, write func(*text)) ([]sched.Stmt, error) {
 	t := text{depth: 1}
 	write(&t)
-	if t.b.Len() == 0 {
-		return nil, nil
-	}
 	p, err := sched.Parse(fmt.Sprintf("weft 1\nname part\nop %s\nranks %d\nchunks 1\nchannels %d:\n", s.Op, s.Ranks, s.Channels) + t.String())
 	if err != nil {
 		return nil, err
@@ -160,20 +158,27 @@ func statements(s Spec, write func(*text)) ([]sched.Stmt, error) {
 	return p.Groups[0].Body, nil
 }
 
-// beside puts what short domains do beside the steps of the full ones.
-func (a *attached) beside(s Spec, full []sched.Stmt) ([]sched.Stmt, error) {
+// beside puts what short domains do beside the steps of the full ones: those up to a slice's sum in tmp, those between domains, and those
+// from its result on.
+func (a *attached) beside(s Spec, tmp string, sums, between, last []sched.Stmt) ([]sched.Stmt, error) {
 	if len(a.list) == 0 {
-		return full, nil
+		return slices.Concat(sums, between, last), nil
+	}
+	take, err := statements(s, func(t *text) { a.take(t, tmp) })
+	if err != nil {
+		return nil, err
+	}
+	give, err := statements(s, a.give)
+	if err != nil {
+		return nil, err
 	}
 	rest, err := statements(s, func(t *text) {
 		for _, d := range a.list {
 			t.block(func() { a.ranks(t, d) }, "if %d < r && r < %d:", d.first-1, d.first+d.ranks)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return []sched.Stmt{{If: &sched.If{Cond: op(sched.Lt, name("r"), sched.N(a.full*a.local)), Then: full, Else: rest}}}, nil
+	full := slices.Concat(sums, take, between, give, last)
+	return []sched.Stmt{{If: &sched.If{Cond: op(sched.Lt, name("r"), sched.N(a.full*a.local)), Then: full, Else: rest}}}, err
 }
 
 // evenly refuses short domains where blocks would be uneven.

@@ -57,28 +57,24 @@ func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) al
 	return placedOn(a, s, g, g.First(topo.GPU, s.Ranks), c)
 }
 
-// uneven reports that the last domain has fewer ranks than the others.
-func uneven(s algo.Spec) bool { return s.Ranks%max(s.Local, 1) > 0 }
-
-// unevenCopies is how many copies hierarchical has beside a short domain. What that sends and what it receives overlap but for one copy,
-// so more copies are faster, and they take longer to simulate, as nothing folds.
-func unevenCopies(ranks int) int {
+// sideBySide is how many copies of an algorithm keep a machine busy. Beside a short domain, what this sends and what it receives overlap but
+// for one copy, so more copies are faster. They take longer to simulate, as nothing folds.
+func sideBySide(a *algo.Algorithm, s algo.Spec) int {
 	switch {
-	case ranks <= many:
+	case !a.Outer || len(s.Short) == 0 && s.Ranks%max(s.Local, 1) == 0:
+		return a.Copies
+	case s.Ranks <= many:
 		return 24
-	case ranks <= 2048:
+	case s.Ranks <= 2048:
 		return 8
 	}
-	return 4
+	return a.Copies
 }
 
 // placedOn is Place for ranks on chosen GPUs. Only the first GPUs of a graph are known to be a torus, or to hang on full leaves.
 func placedOn(a *algo.Algorithm, s algo.Spec, g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) algo.Spec {
 	if a.Copies > 0 && (!a.Layers || s.Local < s.Ranks) {
-		s.Channels = a.Copies
-		if a.Outer && uneven(s) {
-			s.Channels = unevenCopies(s.Ranks)
-		}
+		s.Channels = sideBySide(a, s)
 	}
 	switch {
 	case a.Ring:
@@ -130,6 +126,24 @@ type Wish struct {
 	NoSwitches bool   // no algorithm that computes in switches
 	Plain      bool   // no program made for the machine
 	Outer      string // hierarchical: the algorithm between domains; empty for ring, and for Best to choose
+
+	On []topo.NodeID // the GPUs that ranks stand on; nil for the first ones of the graph
+}
+
+// gpus are those of the first n ranks.
+func (w *Wish) gpus(g *topo.Graph, n int) []topo.NodeID {
+	if w.On != nil {
+		return w.On[:n]
+	}
+	return g.First(topo.GPU, n)
+}
+
+// domain is how many of the first n ranks share a host or an accelerator network, in the largest one that has all its ranks in a row.
+func (w *Wish) domain(g *topo.Graph, n int) int {
+	if w.On == nil {
+		return Domain(g, n)
+	}
+	return slices.Max(rows(g, w.gpus(g, n)))
 }
 
 // Name is what an algorithm is called together with the one that stands between
@@ -159,17 +173,78 @@ func Named(name string) (a *algo.Algorithm, outer string, err error) {
 	return a, outer, nil
 }
 
-// Program builds an algorithm's program for the first n GPUs of a graph.
+// Program builds an algorithm's program for the first n GPUs of a graph, or of those wished for.
 func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, size unit.Bytes,
 	c *catalog.Catalog) (*sched.Program, error) {
+	if w.On != nil {
+		return w.PlacedOn(a, g, op, w.On[:n], size, c)
+	}
 	return w.suited(a, Place(a, Spec(g, op, n), g, c), size)
 }
 
 // PlacedOn builds an algorithm's program for ranks on chosen GPUs with what suits the machine, as Program does for the first.
 func (w Wish) PlacedOn(a *algo.Algorithm, g *topo.Graph, op sched.Collective, gpus []topo.NodeID, size unit.Bytes,
 	c *catalog.Catalog) (*sched.Program, error) {
-	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots, Local: DomainOf(g, gpus)}
-	return w.suited(a, placedOn(a, s, g, gpus, c), size)
+	s := algo.Spec{Op: op, Ranks: len(gpus), Slots: slots}
+	order, short := fullFirst(g, gpus)
+	if order == nil {
+		s.Local = DomainOf(g, gpus)
+		return w.suited(a, placedOn(a, s, g, gpus, c), size)
+	}
+	moved := make([]topo.NodeID, len(gpus))
+	for at, r := range order {
+		moved[at] = gpus[r]
+	}
+	s.Local = DomainOf(g, moved)
+	if a.Outer {
+		s.Short = short
+	}
+	s = placedOn(a, s, g, moved, c)
+	for i, o := range s.Orders {
+		s.Orders[i] = make([]sched.Rank, len(o))
+		for at, r := range o {
+			s.Orders[i][at] = order[r]
+		}
+	}
+	if s.Orders == nil && !a.Shares {
+		s.Orders = slices.Repeat([][]sched.Rank{order}, max(s.Channels, 1))
+	}
+	return w.suited(a, s, size)
+}
+
+// rows are the numbers of GPUs, one after another, that share a host or an accelerator network.
+func rows(g *topo.Graph, gpus []topo.NodeID) []int {
+	var sizes []int
+	for at := 0; at < len(gpus); at += sizes[len(sizes)-1] {
+		sizes = append(sizes, DomainOf(g, gpus[at:]))
+	}
+	return sizes
+}
+
+// fullFirst gives the ranks with those of hosts first that have as many as any, and the numbers of ranks of the others; nil if they stand
+// so, or if they are not numbered host by host.
+func fullFirst(g *topo.Graph, gpus []topo.NodeID) (order []sched.Rank, short []int) {
+	sizes := rows(g, gpus)
+	most := slices.Max(sizes)
+	at := slices.IndexFunc(sizes, func(n int) bool { return n < most })
+	if at < 0 || at == len(sizes)-1 || most == 1 {
+		return nil, nil
+	}
+	var rest []sched.Rank
+	first := 0
+	for _, n := range sizes {
+		for r := first; r < first+n; r++ {
+			if n == most {
+				order = append(order, sched.Rank(r))
+			} else {
+				rest = append(rest, sched.Rank(r))
+			}
+		}
+		if first += n; n < most {
+			short = append(short, n)
+		}
+	}
+	return append(order, rest...), short
 }
 
 // suited builds a program as the wish says, and as the machine suggests where the wish is silent.
@@ -198,8 +273,13 @@ func (w Wish) Job(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, 
 		return Job{}, err
 	}
 	j := Job{Program: p, Size: size}
-	if a.Ring {
-		j.Fewer = &Fewer{Grain: Domain(g, n), Program: func(ranks int) (*sched.Program, error) {
+	if w.On != nil {
+		if j.Place, err = PlaceOn(g, p, w.On[:n]); err != nil {
+			return Job{}, err
+		}
+	}
+	if a.Ring && w.On == nil {
+		j.Fewer = &Fewer{Grain: w.domain(g, n), Program: func(ranks int) (*sched.Program, error) {
 			return w.Program(a, g, op, ranks, size, c)
 		}}
 	}
@@ -276,7 +356,7 @@ func candidates(g *topo.Graph, op sched.Collective, n int, wish Wish) []candidat
 			list[len(list)-1].outer = wish.Outer
 			continue
 		}
-		if d := Domain(g, n); n/d < 4 || n%d > 0 { // ranks do not fold beside a short domain
+		if d := wish.domain(g, n); n/d < 4 || n%d > 0 { // ranks do not fold beside a short domain
 			continue
 		}
 		if op == sched.AllReduce {
@@ -288,7 +368,7 @@ func candidates(g *topo.Graph, op sched.Collective, n int, wish Wish) []candidat
 	return list
 }
 
-// Best simulates every algorithm that does a collective on the first n GPUs and
+// Best simulates every algorithm that does a collective on the first n GPUs, or on those wished for, and
 // keeps the fastest. What cannot be the fastest is not simulated, or only for as
 // long as the fastest so far takes.
 func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options, wish Wish) (*Found, error) {
@@ -309,10 +389,10 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		}
 		s.healthy.bases = net.bases // they depend on programs alone
 	}
-	floor := leastTime(g, op, n, size, o)
+	floor := leastTime(g, wish.gpus(g, n), op, size, o)
 	list := candidates(g, op, n, wish)
 	// The likely ones first: what is slower than they are is given up early.
-	rack := Domain(g, n) > 16
+	rack := wish.domain(g, n) > 16
 	order := func(c candidate) int {
 		if op == sched.AllToAll && !c.a.Pairs && n > 8*vast { // messages of all pairs take longer
 			return 0
@@ -496,7 +576,13 @@ func (s *search) lateWith(c candidate, ranks int, deadline unit.Time) (bool, err
 	if err != nil {
 		return false, nil // it has no program for so few, and may have one for all
 	}
-	j, err := Job{Program: p, Size: s.size}.placed(s.g)
+	j := Job{Program: p, Size: s.size}
+	if s.wish.On != nil {
+		j.Place, err = PlaceOn(s.g, p, s.wish.On[:ranks])
+	}
+	if err == nil {
+		j, err = j.placed(s.g)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -549,8 +635,10 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 	if n > many && all && !alone {
 		return fmt.Sprintf("it has messages between all pairs, too many to simulate from %d ranks on", many+1)
 	}
-	if why := besideShort(a, op, n, Domain(g, n)); why != "" {
-		return why
+	if n > many && (a.Outer || a.Twin != "") {
+		if why := besideShort(a, op, n, wish.domain(g, n)); why != "" {
+			return why
+		}
 	}
 	if n > vast {
 		if !a.Vast && op != sched.AllToAll {
@@ -564,12 +652,13 @@ func leftOut(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n int, wish 
 func besideShort(a *algo.Algorithm, op sched.Collective, n, local int) string {
 	short := n % local
 	switch {
-	case short == 0 || n <= many:
-	case op == sched.AllToAll && a.Staged && a.Twin != "":
+	case short == 0:
+	case op == sched.AllToAll && a.Staged:
 		return "hosts have different numbers of GPUs, which takes minutes to simulate; ask for it by name"
-	case op == sched.AllReduce && a.Outer && n > vast:
+	case op != sched.AllReduce:
+	case n > vast:
 		return "the last host has fewer GPUs than the others, which takes minutes to simulate; ask for it by name"
-	case op == sched.AllReduce && a.Outer && 2*short >= local:
+	case 2*short >= local:
 		return "the last host has half of the others' NICs or more, which rings use as well; ask for it by name"
 	}
 	return ""
@@ -590,8 +679,9 @@ func Needs(name string) string {
 
 // leastTime is what any algorithm takes whose switches only pass bytes on: a GPU
 // must send its share of the bytes over all its links, and it has no more links than it
-// has. All GPUs are taken for the best of the first n.
-func leastTime(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options) unit.Time {
+// has. All GPUs are taken for the best of them.
+func leastTime(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size unit.Bytes, o Options) unit.Time {
+	n := len(gpus)
 	share := float64(size) / float64(n) * float64(n-1)
 	switch op {
 	case sched.AllReduce:
@@ -606,17 +696,14 @@ func leastTime(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Opt
 	for i := range g.Classes {
 		net.reach = append(net.reach, net.efficiency(&g.Classes[i]))
 	}
-	most, seen := 0.0, 0
-	g.Each(topo.GPU, func(id topo.NodeID, _ *topo.Node) {
-		if seen++; seen > n {
-			return
-		}
+	most := 0.0
+	for _, id := range gpus {
 		rate := 0.0
 		for _, e := range g.Edges(id) {
 			rate += float64(net.capacity(wire(e.Link) << 1))
 		}
 		most = max(most, rate)
-	})
+	}
 	if most == 0 {
 		return 0
 	}

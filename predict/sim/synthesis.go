@@ -526,7 +526,7 @@ func (f *Found) synthesise(g *topo.Graph, op sched.Collective, n int, size unit.
 			mostSynthesised, leastSynthesised)
 		return
 	}
-	gpus := g.First(topo.GPU, n)
+	gpus := wish.gpus(g, n)
 	net, err := Net(g, gpus, o)
 	if err != nil {
 		t.Why = err.Error()

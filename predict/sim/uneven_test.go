@@ -5,7 +5,10 @@ import (
 
 	"github.com/weft-fabric/weft/collective/algo"
 	"github.com/weft-fabric/weft/collective/sched"
+	"github.com/weft-fabric/weft/collective/verify"
+	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/catalog"
+	"github.com/weft-fabric/weft/model/topo/hostlist"
 	"github.com/weft-fabric/weft/model/unit"
 )
 
@@ -68,6 +71,55 @@ func TestUnevenHostsFoldedAreUnfolded(t *testing.T) {
 			if err != nil || plain.Time != folded.Time {
 				t.Errorf("%s on %d GPUs: %d ps folded, %d ps unfolded; %v", name, n, folded.Time, plain.Time, err)
 			}
+		}
+	}
+}
+
+// Where a host in the middle lacks a GPU, auto is as fast as where the last one does, with programs that are proven.
+func TestAutoOnChosenGPUs(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 5})
+	o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default())}
+	on := func(names ...string) (gpus []topo.NodeID) {
+		for _, name := range names {
+			list, err := hostlist.Expand(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range list {
+				id, err := g.Lookup(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				gpus = append(gpus, id)
+			}
+		}
+		return gpus
+	}
+	last := on("n[0,2-4]:gpu[0-7]", "n1:gpu[0-2]")
+	middle := on("n0:gpu[0-7]", "n1:gpu[0-2]", "n[2-4]:gpu[0-7]")
+	two := on("n0:gpu[0-3]", "n[1-3]:gpu[0-7]", "n4:gpu[0-2]")
+	for _, op := range []sched.Collective{sched.AllReduce, sched.AllGather, sched.AllToAll, sched.Broadcast} {
+		var took [3]unit.Time
+		for i, gpus := range [][]topo.NodeID{last, middle, two} {
+			f, err := Best(g, op, len(gpus), 256*unit.MiB, o, Wish{On: gpus})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := verify.Right(f.Program); err != nil {
+				t.Errorf("%s on chosen GPUs, %s: %v", op, f.Algo, err)
+			}
+			place, err := PlaceOn(g, f.Program, gpus)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := Run(g, []Job{{Program: f.Program, Size: 256 * unit.MiB, Place: place}}, o)
+			if err != nil || r.Time != f.Result.Time {
+				t.Errorf("%s by %s: %s, simulated again %s; %v", op, f.Algo, f.Result.Time, r.Time, err)
+			}
+			took[i] = f.Result.Time
+		}
+		if took[1] > took[0]+took[0]/20 {
+			t.Errorf("%s: %s with the short host in the middle, %s with it last", op, took[1], took[0])
 		}
 	}
 }
