@@ -47,39 +47,15 @@ func (i *Info) Look(before *State) (*State, error) {
 		if w.B != "" {
 			v.B = w.B + ":" + w.BIf
 		}
-		var wrong []string
-		for _, e := range []struct {
-			node, port string
-			mtu        int
-			up         *bool
-			sent       *uint64
-		}{{w.A, v.A, w.AMTU, &v.AUp, &v.sentA}, {w.B, v.B, w.BMTU, &v.BUp, &v.sentB}} {
-			if e.node == "" {
-				*e.up = v.AUp
-				if l := links[v.A]; l != nil && l.Attrs().Statistics != nil {
-					*e.sent = l.Attrs().Statistics.RxBytes
-				}
-				continue
-			}
-			node := &s.Nodes[at[e.node]]
-			node.Ports++
-			l := links[e.port]
-			if l == nil {
-				wrong = append(wrong, e.port+" is gone")
-				continue
-			}
-			*e.up = l.Attrs().OperState == netlink.OperUp
-			if l.Attrs().Statistics != nil {
-				*e.sent = l.Attrs().Statistics.TxBytes
-			}
-			switch {
-			case *e.up:
-				node.Up++
-			case l.Attrs().RawFlags&unix.IFF_UP == 0:
-				wrong = append(wrong, e.port+" is switched off")
-			}
-			if l.Attrs().MTU != e.mtu {
-				wrong = append(wrong, fmt.Sprintf("%s has an MTU of %d, not %d", e.port, l.Attrs().MTU, e.mtu))
+		var wrong, more []string
+		v.AUp, v.sentA, wrong = endState(&s.Nodes[at[w.A]], links[v.A], v.A, w.AMTU)
+		if w.B != "" {
+			v.BUp, v.sentB, more = endState(&s.Nodes[at[w.B]], links[v.B], v.B, w.BMTU)
+			wrong = append(wrong, more...)
+		} else { // a bridge is as its port is: what it sends is what comes in there
+			v.BUp = v.AUp
+			if l := links[v.A]; l != nil && l.Attrs().Statistics != nil {
+				v.sentB = l.Attrs().Statistics.RxBytes
 			}
 		}
 		if len(wrong) == 0 && !(v.AUp && v.BUp) {
@@ -92,4 +68,28 @@ func (i *Info) Look(before *State) (*State, error) {
 		s.rates(before)
 	}
 	return s, nil
+}
+
+// endState looks at one end of a wire, counts it at its node, and says what is wrong with it. l is nil if the port is
+// gone.
+func endState(node *NodeState, l netlink.Link, port string, mtu int) (up bool, sent uint64, wrong []string) {
+	node.Ports++
+	if l == nil {
+		return false, 0, []string{port + " is gone"}
+	}
+	x := l.Attrs()
+	up = x.OperState == netlink.OperUp
+	if x.Statistics != nil {
+		sent = x.Statistics.TxBytes
+	}
+	switch {
+	case up:
+		node.Up++
+	case x.RawFlags&unix.IFF_UP == 0:
+		wrong = append(wrong, port+" is switched off")
+	}
+	if x.MTU != mtu {
+		wrong = append(wrong, fmt.Sprintf("%s has an MTU of %d, not %d", port, x.MTU, mtu))
+	}
+	return up, sent, wrong
 }

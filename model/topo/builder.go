@@ -227,6 +227,25 @@ func (g *Graph) Validate() error {
 			all.add("host %d has name %q; a name is not empty and has neither colon nor space", i, h.Name)
 		}
 	}
+	g.checkNodes(&all)
+	for i, c := range g.Classes {
+		if c.Kind < NVLink || c.Kind > Ethernet || !(c.Rate > 0) || c.Latency < 0 {
+			all.add("link class %d (%s %q) has rate %s and latency %s; both must be known", i, c.Kind, c.Gen, c.Rate, c.Latency)
+		}
+	}
+	for i := range g.Links {
+		if l := &g.Links[i]; l.A == l.B {
+			all.add("link %s joins a node to itself", g.LinkName(LinkID(i)))
+		}
+	}
+	g.checkPorts(&all)
+	g.checkTrees(&all)
+	return all.err()
+}
+
+// checkNodes finds nodes of no known kind, and names that are missing or taken. Names are unique in a host, and among
+// the switches and hosts.
+func (g *Graph) checkNodes(all *problems) {
 	seen := map[string]bool{}
 	last := HostID(None)
 	for i := range g.Nodes {
@@ -253,19 +272,6 @@ func (g *Graph) Validate() error {
 			all.add("switch %q is inside a host; it must stand alone", g.NodeName(NodeID(i)))
 		}
 	}
-	for i, c := range g.Classes {
-		if c.Kind < NVLink || c.Kind > Ethernet || !(c.Rate > 0) || c.Latency < 0 {
-			all.add("link class %d (%s %q) has rate %s and latency %s; both must be known", i, c.Kind, c.Gen, c.Rate, c.Latency)
-		}
-	}
-	for i := range g.Links {
-		if l := &g.Links[i]; l.A == l.B {
-			all.add("link %s joins a node to itself", g.LinkName(LinkID(i)))
-		}
-	}
-	g.checkPorts(&all)
-	g.checkTrees(&all)
-	return all.err()
 }
 
 // port is the number of a link's port at one of its ends.

@@ -121,6 +121,16 @@ func (m *Model) Check() error {
 		{"window", m.Window}, {"mtp", m.MTP}, {"positions", m.Positions}, {"rope_base", m.RoPEBase}} {
 		want(f.value >= 0 && f.value < 1<<31, "%s is %d; it must not be negative", f.name, f.value)
 	}
+	m.checkLayers(want)
+	m.checkAttention(want)
+	if len(bad) > 0 {
+		return fmt.Errorf("model %s: %s", m.Name, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// checkLayers checks dense layers and experts against each other.
+func (m *Model) checkLayers(want func(ok bool, format string, args ...any)) {
 	if m.KVHeads > 0 && m.Heads > 0 {
 		want(m.Heads%m.KVHeads == 0, "%d heads cannot share %d KV heads evenly", m.Heads, m.KVHeads)
 	}
@@ -132,6 +142,10 @@ func (m *Model) Check() error {
 	if m.DenseLayers() > 0 {
 		want(m.FFN > 0, "ffn is missing")
 	}
+}
+
+// checkAttention checks the layers whose attention is of another kind: windowed, linear or latent.
+func (m *Model) checkAttention(want func(ok bool, format string, args ...any)) {
 	want(m.Windowed >= 0 && m.Windowed <= max(m.Layers, 0), "%d windowed layers of %d", m.Windowed, m.Layers)
 	if l := m.Linear; l != nil {
 		want(l.Layers > 0 && l.Layers <= m.Layers && min(l.KeyHeads, l.KeyDim, l.ValueHeads, l.ValueDim, l.Conv) > 0 &&
@@ -142,10 +156,6 @@ func (m *Model) Check() error {
 		want(m.MLA.KVRank > 0 && m.MLA.NoPE > 0 && m.MLA.RoPE >= 0 && m.MLA.V > 0 &&
 			m.MLA.QRank >= 0, "latent attention needs kv_rank, nope and v above zero")
 	}
-	if len(bad) > 0 {
-		return fmt.Errorf("model %s: %s", m.Name, strings.Join(bad, "; "))
-	}
-	return nil
 }
 
 // IsMoE reports whether layer i, from 0, has experts.

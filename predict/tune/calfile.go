@@ -141,40 +141,62 @@ func complete(f *LinkFit, seen map[string]bool) error {
 	return nil
 }
 
-func (f *LinkFit) set(name, rest string) error {
-	fields := strings.Fields(rest)
-	floats := func(n int) ([]float64, error) {
-		var list []float64
-		for _, s := range fields {
-			if s == "±" {
-				continue
-			}
-			if len(list) == n {
-				break
-			}
-			v, err := strconv.ParseFloat(s, 64)
-			if err != nil || !(v >= 0) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("%s is %q; a number from 0 expected", name, s)
-			}
-			list = append(list, v)
+// figures reads the first numbers of a line, none of them negative. ± stands between a value and its spread and is no
+// figure.
+func figures(name, rest string, n int) ([]float64, error) {
+	var list []float64
+	for _, s := range strings.Fields(rest) {
+		if s == "±" {
+			continue
 		}
-		if len(list) < n {
-			return nil, fmt.Errorf("%s has %d of %d figures", name, len(list), n)
+		if len(list) == n {
+			break
 		}
-		return list, nil
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= 0) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("%s is %q; a number from 0 expected", name, s)
+		}
+		list = append(list, v)
 	}
-	values := map[string]*Value{"launch": &f.Launch, "alpha": &f.Alpha, "beta": &f.Beta, "gamma": &f.Gamma, "overlap": &f.Overlap}
-	if v := values[name]; v != nil {
-		list, err := floats(2)
+	if len(list) < n {
+		return nil, fmt.Errorf("%s has %d of %d figures", name, len(list), n)
+	}
+	return list, nil
+}
+
+// twoFigures are the lines of two figures.
+var twoFigures = map[string]func(f *LinkFit, a, b float64) error{
+	"launch":  func(f *LinkFit, a, b float64) error { f.Launch = Value{a, b}; return nil },
+	"alpha":   func(f *LinkFit, a, b float64) error { f.Alpha = Value{a, b}; return nil },
+	"beta":    func(f *LinkFit, a, b float64) error { f.Beta = Value{a, b}; return nil },
+	"gamma":   func(f *LinkFit, a, b float64) error { f.Gamma = Value{a, b}; return nil },
+	"overlap": func(f *LinkFit, a, b float64) error { f.Overlap = Value{a, b}; return nil },
+	"gpus": func(f *LinkFit, a, b float64) error {
+		f.MinGPUs, f.MaxGPUs = int(min(a, 1e9)), int(min(b, 1e9))
+		return nil
+	},
+	"error": func(f *LinkFit, a, b float64) error { f.MedianError, f.P90Error = a, b; return nil },
+	"sizes": func(f *LinkFit, a, b float64) error {
+		if a > b || b > 1<<60 {
+			return errors.New("sizes are not the smallest and the largest number of bytes")
+		}
+		f.From, f.To = unit.Bytes(a), unit.Bytes(b)
+		return nil
+	},
+}
+
+// set takes one line of a link.
+func (f *LinkFit) set(name, rest string) error {
+	if pair := twoFigures[name]; pair != nil {
+		list, err := figures(name, rest, 2)
 		if err != nil {
 			return err
 		}
-		*v = Value{list[0], list[1]}
-		return nil
+		return pair(f, list[0], list[1])
 	}
 	switch name {
 	case "points":
-		list, err := floats(1)
+		list, err := figures(name, rest, 1)
 		if err == nil {
 			f.Points = int(min(list[0], 1e9))
 		}
@@ -187,27 +209,6 @@ func (f *LinkFit) set(name, rest string) error {
 			}
 			f.Ops = append(f.Ops, op)
 		}
-	case "sizes":
-		list, err := floats(2)
-		if err != nil {
-			return err
-		}
-		if list[0] > list[1] || list[1] > 1<<60 {
-			return errors.New("sizes are not the smallest and the largest number of bytes")
-		}
-		f.From, f.To = unit.Bytes(list[0]), unit.Bytes(list[1])
-	case "gpus":
-		list, err := floats(2)
-		if err != nil {
-			return err
-		}
-		f.MinGPUs, f.MaxGPUs = int(min(list[0], 1e9)), int(min(list[1], 1e9))
-	case "error":
-		list, err := floats(2)
-		if err != nil {
-			return err
-		}
-		f.MedianError, f.P90Error = list[0], list[1]
 	case "note":
 		f.Notes = append(f.Notes, rest)
 	default:

@@ -132,6 +132,18 @@ func (l *testLog) line(s string) error {
 	return l.row(fields)
 }
 
+// setting is the number behind a name in the header, 1 without one.
+func setting(fields []string, name string) int {
+	n := 1
+	for i := 1; i+1 < len(fields); i++ {
+		if v, err := strconv.Atoi(fields[i+1]); err == nil && v > 0 && v < 1<<20 && fields[i] == name {
+			n = v
+		}
+	}
+	return n
+}
+
+// comment reads a line that begins with #: the settings, a rank, or the names of the columns.
 func (l *testLog) comment(s string, fields []string) {
 	switch {
 	case len(fields) > 2 && fields[1] == "nThread":
@@ -139,18 +151,7 @@ func (l *testLog) comment(s string, fields []string) {
 		if !l.given && perfName.FindString(s) == "" && len(l.points) > 0 {
 			l.op = 0 // a further log, of an operation of its own
 		}
-		threads, gpus := 1, 1
-		for i := 1; i+1 < len(fields); i++ {
-			if v, err := strconv.Atoi(fields[i+1]); err == nil && v > 0 && v < 1<<20 {
-				switch fields[i] {
-				case "nThread":
-					threads = v
-				case "nGpus":
-					gpus = v
-				}
-			}
-		}
-		l.perRank = threads * gpus
+		l.perRank = setting(fields, "nThread") * setting(fields, "nGpus")
 	case rankLine.MatchString(s):
 		m := rankLine.FindStringSubmatch(s)
 		l.ranks++
@@ -180,15 +181,7 @@ func (l *testLog) row(fields []string) error {
 	if l.ranks == 0 {
 		return errors.New("the log does not say how many ranks took part: neither \"# nThread\" nor \"#  Rank\" lines precede the row")
 	}
-	// The old form leaves redop blank for operations that do not reduce.
-	head := slices.Clone(l.columns)
-	if i := slices.Index(head, "redop"); i >= 0 && i < len(fields) {
-		if _, err := strconv.ParseFloat(fields[i], 64); err == nil {
-			if j := slices.Index(head, "root"); j < 0 || len(fields)-len(head) < 4 || (len(fields)-len(head))%4 != 0 {
-				head = slices.Delete(head, i, i+1)
-			}
-		}
-	}
+	head := l.head(fields)
 	if rest := len(fields) - len(head); rest < 4 {
 		return fmt.Errorf("a row of %d columns; %d and time, algbw, busbw and errors expected", len(fields), len(head))
 	}
@@ -215,8 +208,30 @@ func (l *testLog) row(fields []string) error {
 			return nil
 		}
 	}
+	return l.times(fields[len(head):], Point{Op: op, GPUs: l.ranks, Nodes: max(len(l.hosts), 1), Bytes: unit.Bytes(size)})
+}
+
+// head is the columns of a row before its times. The old form leaves redop blank for operations that do not reduce, and
+// the row is one word shorter then.
+func (l *testLog) head(fields []string) []string {
+	head := slices.Clone(l.columns)
+	i := slices.Index(head, "redop")
+	if i < 0 || i >= len(fields) {
+		return head
+	}
+	if _, err := strconv.ParseFloat(fields[i], 64); err != nil {
+		return head
+	}
+	if rest := len(fields) - len(head); slices.Contains(head, "root") && rest >= 4 && rest%4 == 0 {
+		return head
+	}
+	return slices.Delete(head, i, i+1)
+}
+
+// times reads time, two rates and errors out of place, then in place. p has the rest of the point.
+func (l *testLog) times(fields []string, p Point) error {
 	for i, place := range []bool{false, true} {
-		k := len(head) + 4*i
+		k := 4 * i
 		if k >= len(fields) {
 			break
 		}
@@ -227,8 +242,8 @@ func (l *testLog) row(fields []string) error {
 		if err != nil || !(us >= 0) || us > 1e12 {
 			return fmt.Errorf("time is %q; microseconds expected", fields[k])
 		}
-		l.points = append(l.points, Point{Op: op, GPUs: l.ranks, Nodes: max(len(l.hosts), 1), Bytes: unit.Bytes(size), Time: cost.Span(us),
-			InPlace: place})
+		p.Time, p.InPlace = cost.Span(us), place
+		l.points = append(l.points, p)
 	}
 	return nil
 }

@@ -134,20 +134,8 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.TTL%time.Second != 0 {
 		return nil, fmt.Errorf("coord: a lease of %v; etcd counts whole seconds, the least is %v", cfg.TTL, TTL)
 	}
-	if cfg.Detect && cfg.TLS == nil && cfg.User == "" && !cfg.External {
-		began := time.Now()
-		clear, known := inTheClear(ctx, cfg.Endpoints, cfg.Wait)
-		if !known {
-			return nil, (&Client{cfg: cfg}).refused(ErrUnreachable, began)
-		}
-		cfg.External = clear
-	}
-	if cfg.TLS == nil && cfg.Token != "" && cfg.User == "" && !cfg.External {
-		c, err := tokenTLS(cfg.Token)
-		if err != nil {
-			return nil, err
-		}
-		cfg.TLS = c
+	if err := cfg.secure(ctx); err != nil {
+		return nil, err
 	}
 	scheme := "http://"
 	if cfg.TLS != nil {
@@ -172,23 +160,52 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, prefix: "/weft/job/" + cfg.Job + "/", ctx: life, cancel: cancel}
 	stop := context.AfterFunc(ctx, cancel)
 	began := time.Now()
-	var err error
-	c.etcd, err = clientv3.New(conf) // with a user it asks for leave at once, and otherwise does not connect
-	if !stop() || err != nil {
-		cancel()
-		if c.etcd != nil {
-			c.etcd.Close()
-		}
-		if err == nil || transient(err) {
-			return nil, c.refused(fmt.Errorf("coord: %w: %w", ErrUnreachable, cmp.Or(err, ctx.Err())), began)
-		}
-		return nil, fmt.Errorf("coord: user %q at %s: %w; correct user and password", cfg.User, strings.Join(cfg.Endpoints, ","), err)
+	if err := c.connect(ctx, conf, stop, began); err != nil {
+		return nil, err
 	}
 	if err := c.greet(ctx); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// secure settles how the connection is encrypted: as the configuration says, or by the job's token, unless the server is
+// an etcd of somebody else. With Detect that is found out by asking it.
+func (cfg *Config) secure(ctx context.Context) error {
+	if cfg.TLS != nil || cfg.User != "" || cfg.External {
+		return nil
+	}
+	if cfg.Detect {
+		began := time.Now()
+		clear, known := inTheClear(ctx, cfg.Endpoints, cfg.Wait)
+		if !known {
+			return (&Client{cfg: *cfg}).refused(ErrUnreachable, began)
+		}
+		cfg.External = clear
+	}
+	if cfg.Token == "" || cfg.External {
+		return nil
+	}
+	var err error
+	cfg.TLS, err = tokenTLS(cfg.Token)
+	return err
+}
+
+// connect makes the client of etcd. stop ends the watch over ctx; if it is too late for that, ctx is over.
+func (c *Client) connect(ctx context.Context, conf clientv3.Config, stop func() bool, began time.Time) (err error) {
+	c.etcd, err = clientv3.New(conf) // with a user it asks for leave at once, and otherwise does not connect
+	if !stop() || err != nil {
+		c.cancel()
+		if c.etcd != nil {
+			c.etcd.Close()
+		}
+		if err == nil || transient(err) {
+			return c.refused(fmt.Errorf("coord: %w: %w", ErrUnreachable, cmp.Or(err, ctx.Err())), began)
+		}
+		return fmt.Errorf("coord: user %q at %s: %w; correct user and password", c.cfg.User, strings.Join(c.cfg.Endpoints, ","), err)
+	}
+	return nil
 }
 
 // greet makes sure that this is the job's coordinator.

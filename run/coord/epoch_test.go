@@ -163,7 +163,7 @@ func TestRacingDecidersPublishOneListPerNumber(t *testing.T) {
 	})
 	t.Logf("published by %v", won)
 	_, err = observer.Publish(ctx, Epoch{Number: last + 2, Members: []Seat{}})
-	wantError(t, err, ErrConflict, "epoch 41 is not there")
+	wantError(t, err, ErrConflict, "epoch 41 is missing")
 	cancel()
 }
 
