@@ -412,6 +412,7 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 	}
 	if m.CNN != nil {
 		want(l.TP*l.CP*l.PP*l.EP == 1, "%s is planned with data parallelism alone", m.Name)
+		want(l.ZeRO < 3, "zero 3 gathers parameters layer by layer, which is not priced for %s; say zero=0, 1 or 2", m.Name)
 	} else {
 		want(m.Heads%l.TP == 0, "tp %d does not divide %d heads", l.TP, m.Heads)
 		want(m.KVHeads%l.TP == 0 || l.TP%m.KVHeads == 0, "tp %d does not divide %d KV heads, nor they it", l.TP, m.KVHeads)
