@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -235,13 +234,8 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("root") && !op.Rooted() {
 		return fmt.Errorf("--root %d: %s has no root; leave it out", f.wish.Root, op)
 	}
-	w := &f.wish
-	if f.limit < 0 {
-		return fmt.Errorf("--limit %s: want 0 or more", f.limit)
-	}
-	if w.Channels < 0 || w.Trees < 0 || w.Pieces < 0 || w.Pieces > 1<<12 || math.IsNaN(w.Loss) || w.Loss < 0 || w.Loss >= 1 {
-		return fmt.Errorf("--channels %d --trees %d --pieces %d --loss %g: want 0 or more, at most %d pieces, and a loss below 1",
-			w.Channels, w.Trees, w.Pieces, w.Loss, 1<<12)
+	if err := f.wished(); err != nil {
+		return err
 	}
 	c, set, net, err := f.target(cmd, args)
 	if err != nil {
@@ -264,23 +258,35 @@ func (f *synthFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	report := cmd.OutOrStdout()
-	if f.out == "-" || f.to != "" && f.out == "" {
+	if f.out == "-" || f.to != "" && f.out == "" { // which has the program
 		report = cmd.ErrOrStderr()
 	}
 	switch {
 	case f.to == "nccl-tuner":
-		if err := a.writeTuner(cmd, c, set, f); err != nil {
-			return err
-		}
+		err = a.writeTuner(cmd, c, set, f)
 	case f.out != "" || f.to != "":
-		if err := writeProgram(cmd, a.program, f.to, f.out); err != nil {
-			return err
-		}
+		err = writeProgram(cmd, a.program, f.to, f.out)
+	}
+	if err != nil {
+		return err
 	}
 	if f.asJSON {
 		return printJSON(report, a)
 	}
 	return a.print(report, c.Name)
+}
+
+// wished checks the numbers of the wish; 0 leaves a choice to the search.
+func (f *synthFlags) wished() error {
+	w := &f.wish
+	if f.limit < 0 {
+		return fmt.Errorf("--limit %s: want 0 or more", f.limit)
+	}
+	if min(w.Channels, w.Trees, w.Pieces) < 0 || w.Pieces > 1<<12 || !(w.Loss >= 0 && w.Loss < 1) {
+		return fmt.Errorf("--channels %d --trees %d --pieces %d --loss %g: want 0 or more, at most %d pieces, and a loss below 1",
+			w.Channels, w.Trees, w.Pieces, w.Loss, 1<<12)
+	}
+	return nil
 }
 
 // spent says from now on whether more processor time was used than a limit allows: a busy machine finds what an

@@ -37,6 +37,18 @@ var (
 	wishWatts = regexp.MustCompile(`^(?:under|below|at most|<)?\s*(\d+(?:\.\d+)?)\s*([km])w$`)
 )
 
+// wishWords are the parts of a wish without a number.
+var wishWords = map[string]func(*Wish){
+	"infiniband":   func(w *Wish) { w.Kind = "infiniband" },
+	"ib":           func(w *Wish) { w.Kind = "infiniband" },
+	"ethernet":     func(w *Wish) { w.Kind = "ethernet" },
+	"roce":         func(w *Wish) { w.Kind = "ethernet" },
+	"rail":         func(w *Wish) { w.Family = "rail" },
+	"rails":        func(w *Wish) { w.Family = "rail" },
+	"fat-tree":     func(w *Wish) { w.Family = "fat-tree" },
+	"non-blocking": func(w *Wish) { w.Ratio = 1 },
+}
+
 // ParseWish reads a wish.
 func ParseWish(text string) (Wish, error) {
 	var w Wish
@@ -52,16 +64,8 @@ func ParseWish(text string) (Wish, error) {
 		}
 		switch {
 		case part == "":
-		case part == "infiniband" || part == "ib":
-			w.Kind = "infiniband"
-		case part == "ethernet" || part == "roce":
-			w.Kind = "ethernet"
-		case part == "rail" || part == "rails":
-			w.Family = "rail"
-		case part == "fat-tree":
-			w.Family = "fat-tree"
-		case part == "non-blocking":
-			w.Ratio = 1
+		case wishWords[part] != nil:
+			wishWords[part](&w)
 		case wishRatio.MatchString(part):
 			w.Ratio = number(wishRatio.FindStringSubmatch(part)[1], "")
 		case wishUSD.MatchString(part):

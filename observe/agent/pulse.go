@@ -92,50 +92,11 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 		x.seen = false
 	}
 	if own != nil {
-		for _, d := range own() {
-			x := p.known[d.PID]
-			if x == nil {
-				x = &process{rank: true, groups: map[string]*watch.Group{}}
-				p.known[d.PID] = x
-				x.Process = d
-				p.place(x)
-			}
-			x.Process, x.seen = d, true
-		}
+		p.named(own())
 	} else {
-		dirs, _ := os.ReadDir(p.root + "/proc")
-		for _, d := range dirs {
-			pid, err := strconv.Atoi(d.Name())
-			if err != nil {
-				continue
-			}
-			x := p.known[pid]
-			if x == nil {
-				x = &process{groups: map[string]*watch.Group{}}
-				p.known[pid] = x
-			}
-			x.seen = true
-			if x.young < young && !x.rank {
-				if x.Process, x.rank = evidence.Rank(p.root+"/proc", host, pid); x.rank {
-					p.place(x)
-				}
-				x.young++
-			}
-		}
+		p.search(host)
 	}
-	now := time.Now()
-	var out []*process
-	for pid, x := range p.known {
-		switch {
-		case x.seen && x.rank:
-			out = append(out, x)
-		case !x.seen && !x.rank, !x.seen && !x.gone.IsZero() && now.Sub(x.gone) > remembered:
-			x.forget()
-			delete(p.known, pid)
-		case !x.seen && x.gone.IsZero():
-			x.gone = now
-		}
-	}
+	out := p.sort(time.Now())
 	// Workers of a rank have its environment: the process whose parent is no rank counts.
 	ranks := map[int]*process{}
 	for _, x := range out {
@@ -149,6 +110,60 @@ func (p *pulse) list(host string, own func() []doctor.Process) []*process {
 		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.PID, b.PID))
 	})
 	return slices.CompactFunc(out, func(a, b *process) bool { return a.Job == b.Job && a.Rank == b.Rank })
+}
+
+// named takes the ranks that a launcher names.
+func (p *pulse) named(own []doctor.Process) {
+	for _, d := range own {
+		x := p.known[d.PID]
+		if x == nil {
+			x = &process{rank: true, groups: map[string]*watch.Group{}}
+			p.known[d.PID] = x
+			x.Process = d
+			p.place(x)
+		}
+		x.Process, x.seen = d, true
+	}
+}
+
+// search looks through /proc. Only the first looks at a process ask whether it is a rank: its environment does not change
+// once its program runs.
+func (p *pulse) search(host string) {
+	dirs, _ := os.ReadDir(p.root + "/proc")
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil {
+			continue
+		}
+		x := p.known[pid]
+		if x == nil {
+			x = &process{groups: map[string]*watch.Group{}}
+			p.known[pid] = x
+		}
+		x.seen = true
+		if x.young < young && !x.rank {
+			if x.Process, x.rank = evidence.Rank(p.root+"/proc", host, pid); x.rank {
+				p.place(x)
+			}
+			x.young++
+		}
+	}
+}
+
+// sort returns the ranks that were seen. Those that are gone are remembered for a while, other processes not at all.
+func (p *pulse) sort(now time.Time) (out []*process) {
+	for pid, x := range p.known {
+		switch {
+		case x.seen && x.rank:
+			out = append(out, x)
+		case !x.seen && !x.rank, !x.seen && !x.gone.IsZero() && now.Sub(x.gone) > remembered:
+			x.forget()
+			delete(p.known, pid)
+		case !x.seen && x.gone.IsZero():
+			x.gone = now
+		}
+	}
+	return out
 }
 
 // forget gives back what is held of a process.

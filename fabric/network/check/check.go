@@ -217,18 +217,13 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 			Fix: "collect again: weft net collect --print shows the commands"})
 		return
 	}
-	daemon := "frr"
-	if _, ok := r["bird-protocols.txt"]; ok {
-		if _, both := r["bgp.json"]; !both {
-			daemon = "bird"
-		}
-	}
 	for _, file := range slices.Sorted(maps.Keys(r)) {
 		if !slices.ContainsFunc(Commands(), func(cmd Command) bool { return cmd.Name == file }) {
 			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: file, What: "not checked: no reader knows this file",
 				Got: clip(string(r[file])), Fix: "leave it out, or look at it by hand"})
 		}
 	}
+	daemon := daemonOf(r)
 	silent := false // vtysh says nothing, and no error, where no daemon answers it
 	for _, cmd := range Commands() {
 		if sw && !cmd.Switch || !sw && !cmd.Host || cmd.Daemon() != "" && cmd.Daemon() != daemon || !c.needs(name, cmd) {
@@ -250,12 +245,11 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 			silent = true
 			continue
 		}
-		if !ok && cmd.Name == filterFile {
-			continue // filters are written on request
-		}
-		if !ok {
+		if !ok && cmd.Name != filterFile { // filters are written on request
 			c.add(Finding{State: Unknown, Kind: Reading, Device: name, Part: cmd.Name, What: "the command was not run", Want: "its output",
 				Command: strings.Join(cmd.Args, " "), Fix: "run it and keep its output as " + cmd.Name})
+		}
+		if !ok {
 			continue
 		}
 		if err := d.parse(cmd.Name, data); err != nil {
@@ -263,6 +257,16 @@ func (c *comparer) read(name string, r map[string][]byte, sw bool) {
 				Got: clip(string(data)), Command: strings.Join(cmd.Args, " "), Fix: "run the command by hand and look"})
 		}
 	}
+}
+
+// daemonOf says which routing daemon a device runs. A device with the readings of both runs FRR.
+func daemonOf(r map[string][]byte) string {
+	_, bird := r["bird-protocols.txt"]
+	_, frr := r["bgp.json"]
+	if bird && !frr {
+		return "bird"
+	}
+	return "frr"
 }
 
 // needs reports whether a device must answer a command: SONiC's database is SONiC's
