@@ -77,6 +77,7 @@ func readLinks(cmd *cobra.Command, path string) (*synth.Net, error) {
 	return n, nil
 }
 
+// boundsOf finds the bound with and without switches that add. If they do not help there is one answer.
 func boundsOf(n *synth.Net, op sched.Collective, root int, size unit.Bytes) (*bounds, error) {
 	all := &bounds{GPUs: n.Ranks}
 	var last *big.Rat

@@ -241,6 +241,7 @@ func (e *explanation) fit(m *tune.NCCL, c *cluster.Cluster, set []topo.NodeID, o
 	return err
 }
 
+// explain asks NCCL's model, and simulates weft's own algorithms beside it where the set is small enough to wait for.
 func explain(c *cluster.Cluster, set []topo.NodeID, op sched.Collective, bytes unit.Bytes, o tune.NCCLOptions,
 	cal *tune.Calibration) (*explanation, error) {
 	if len(set) < 2 {

@@ -37,6 +37,7 @@ func (p *presetFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&p.set, "set", nil, "parameter of a preset, `NAME=NUMBER`; repeatable")
 }
 
+// params reads --su and --set. Which names a preset has is checked when it is built.
 func (p *presetFlags) params() (map[string]int, error) {
 	m := map[string]int{}
 	if p.flags != nil && p.flags.Changed("su") {

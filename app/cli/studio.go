@@ -193,6 +193,8 @@ func compiled(ctx context.Context, dir string) (*studio.Compiled, error) {
 	return studio.Compile(ctx, here)
 }
 
+// serve serves the page. The default port gives way to a free one, a given one does not. At an address that others can
+// reach, the page needs a token, which is part of the printed link.
 func (f *studioFlags) serve(cmd *cobra.Command, s *studio.Server) error {
 	ln, err := net.Listen("tcp", f.listen)
 	if err != nil && !cmd.Flags().Changed("listen") {

@@ -48,6 +48,7 @@ func (f *watchFlags) register(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("cluster", clusterNames)
 }
 
+// config makes the rules' settings. With a cluster file ports have places, and times are compared with predictions.
 func (f *watchFlags) config(cmd *cobra.Command) (watch.Config, error) {
 	c := watch.Config{Title: "cluster", Hang: f.hang.Seconds()}
 	if f.hang < time.Second {

@@ -19,6 +19,7 @@ type deliveries struct {
 	log      *slog.Logger
 }
 
+// deliveries reads where incidents and metrics go. Nothing is sent yet.
 func (f *watchServe) deliveries(cmd *cobra.Command) (*deliveries, error) {
 	d := &deliveries{every: f.pushEvery, log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))}
 	if d.every < time.Second {

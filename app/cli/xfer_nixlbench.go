@@ -41,6 +41,7 @@ var meaningless = map[string]string{
 	"progress_threads": "there is no progress to be made by hand",
 }
 
+// register adds nixlbench's flags. Those that mean nothing here are taken and hidden, so that its command lines work.
 func (n *nixlbench) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVar(&n.threads, "num_threads", 1, "requests in flight per initiator")

@@ -128,6 +128,8 @@ type forms struct {
 	bits         float64 // S that a rank passes on if block k travels once for each set bit of k
 }
 
+// formsOf counts what algorithms over powers of two cost on n ranks. Where n is no power of two, the ranks beyond the
+// largest one fold: they give their input to a partner first, and get the result from it last.
 func formsOf(n int) forms {
 	p := 1 << (bits.Len(uint(n)) - 1)
 	extra := n - p // ranks that fold

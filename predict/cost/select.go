@@ -51,6 +51,7 @@ func describe(c Work) string {
 	return fmt.Sprintf("%.4g steps, %s sent and %s reduced a rank", c.Steps, unit.Bytes(c.Wire), unit.Bytes(c.Reduced))
 }
 
+// rank sorts algorithms by predicted time. Equal ones keep their order, so that the choice does not depend on the sort.
 func rank(m Model, algos []Algo, bytes unit.Bytes) []Ranked {
 	var list []Ranked
 	for _, a := range algos {

@@ -148,6 +148,8 @@ type sample struct {
 	us float64
 }
 
+// calibrate fits the links of one kind to measured points. Points that cannot tell latency from bandwidth are refused:
+// four times the size from the smallest to the largest, at least.
 func calibrate(kind string, points []Point) (*LinkFit, error) {
 	f := &LinkFit{Kind: kind, Points: len(points), From: points[0].Bytes, To: points[0].Bytes, MinGPUs: points[0].GPUs,
 		MaxGPUs: points[0].GPUs}
@@ -281,6 +283,8 @@ func (o freedom) start(list []sample) []float64 {
 	return x
 }
 
+// fit searches for the parameters with the least loss, beginning anew from the best a few times, as a simplex may
+// collapse early.
 func (o freedom) fit(list []sample, start []float64, restarts int) []float64 {
 	f := func(x []float64) float64 {
 		m := o.model(x)

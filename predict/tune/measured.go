@@ -312,6 +312,7 @@ type fit struct {
 	Net   [networks]network
 }
 
+// time predicts an operation in microseconds, and says what limits it.
 func (x *fit) time(f *facts, op sched.Collective, a algorithm, p protocol, bytes float64) (us float64, limit string) {
 	k := &x.Class[f.class()]
 	if f.nodes > 1 {

@@ -164,6 +164,7 @@ func whyNotFor(op sched.Collective, a algorithm) string {
 	return ""
 }
 
+// whyNoNVLS says why NCCL does not use NVLS here; "" if it may.
 func (m *NCCL) whyNoNVLS(op sched.Collective, a algorithm) string {
 	f := m.f
 	switch {
@@ -185,6 +186,7 @@ func (m *NCCL) whyNoNVLS(op sched.Collective, a algorithm) string {
 	return ""
 }
 
+// whyNoCollNet says why NCCL does not use CollNet here; "" if it may.
 func (m *NCCL) whyNoCollNet(op sched.Collective, a algorithm) string {
 	f := m.f
 	switch {
@@ -212,6 +214,8 @@ func (m *NCCL) whyNoPAT() string {
 	return ""
 }
 
+// whyNoLL128 says why NCCL does not use the LL128 protocol here; "" if it may. Its stores of 128 bytes must arrive
+// whole, which not every path guarantees.
 func (m *NCCL) whyNoLL128() string {
 	f, inter := m.f, m.graphs[ring].TypeInter
 	farthest := pathPXB

@@ -103,6 +103,8 @@ type testLog struct {
 	points  []Point
 }
 
+// line reads a line of nccl-tests' output. What looks like a row and cannot be read is an error, once a header was
+// seen; everything else is skipped.
 func (l *testLog) line(s string) error {
 	if m := perfName.FindStringSubmatch(s); m != nil && !l.given {
 		l.op = opNames[m[1]]
@@ -171,6 +173,7 @@ func (l *testLog) comment(s string, fields []string) {
 	}
 }
 
+// row reads a row of the table, of which the old and the new form have different columns.
 func (l *testLog) row(fields []string) error {
 	if l.columns == nil {
 		return errors.New("a row before the header that names the columns; the log is cut at its beginning")
@@ -325,6 +328,7 @@ func ReadPoints(r io.Reader) ([]Point, error) {
 	return points, nil
 }
 
+// pointOf reads a row of a CSV file. at has the columns by name; nodes may be missing.
 func pointOf(row []string, at map[string]int) (Point, error) {
 	get := func(name string) string { return strings.TrimSpace(row[at[name]]) }
 	p := Point{Nodes: 1}

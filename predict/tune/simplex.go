@@ -14,6 +14,8 @@ func minimize(f func([]float64) float64, x []float64, step float64) []float64 {
 	return x
 }
 
+// simplex is the downhill simplex of Nelder and Mead, with a fixed number of rounds: the result does not depend on the
+// machine's speed.
 func simplex(f func([]float64) float64, x []float64, step float64, rounds int) []float64 {
 	type corner struct {
 		x []float64
