@@ -109,7 +109,7 @@ func namedModel(arg string) (*work.Model, error) {
 		return nil, fmt.Errorf("no file %q", arg)
 	}
 	m, err := work.Named(arg)
-	if n, wrong := cluster.ParseCount(arg); err != nil && wrong == nil && n >= 1e6 {
+	if n, wrong := cluster.ParseCount(arg); err != nil && wrong == nil && n >= 1e6 && n <= 1e15 {
 		return work.GPTLike(n), nil
 	}
 	return m, err

@@ -434,6 +434,8 @@ func (l Layout) Check(m *work.Model, gpus int) error {
 		want(!l.FP8Scores || gemmType(l.Dtype) != "bf16" && l.Flash, "fp8-attention needs dtype fp8, mxfp8, fp8block or nvfp4, and flash=on")
 		l.checkExperts(m, want)
 	}
+	want(l.Document <= l.Seq || l.Seq < 1, "document=%d is longer than a sequence of %d; leave it out for one document a sequence",
+		l.Document, l.Seq)
 	want(l.Shard == 0 || l.DP*l.CP%l.Shard == 0, "shard %d does not divide the %d data ranks", l.Shard, l.DP*l.CP)
 	want(l.PP == 1 || l.ZeRO < 2 || l.Schedule != schedule.DualPipe, "zero %d with dualpipe", l.ZeRO)
 	if l.PP > 1 && l.Batch%(l.Micro*l.DP) == 0 && l.Batch > 0 {

@@ -120,6 +120,9 @@ func settled(x, sum float64) float64 {
 // assume names what the figures take for granted and many runs do not have.
 func (c *Cost) assume(q Question) {
 	l := q.Layout
+	if n := q.Model.Positions; n > 0 && l.Seq > n {
+		c.Notes = append(c.Notes, fmt.Sprintf("%s learned positions for %d tokens; sequences of %d need it with more", q.Model.Name, n, l.Seq))
+	}
 	if q.Framework == Megatron && l.Overlap && l.TPOverlap && l.Sequence && l.TP > 1 {
 		c.without(q, "tensor parallel transfers run beside their products, as with Megatron's --tp-comm-overlap; without it (tp-overlap=off)",
 			func(l *Layout) { l.TPOverlap = false })
