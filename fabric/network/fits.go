@@ -34,6 +34,21 @@ func (m *maker) tables() {
 		m.fail("backend.rule", "%d: the last of %d rails would have priority %d, behind the main table's 32766; begin at %d or less",
 			m.in.Backend.Rule, n, lastRule, 32765-10*(n-1))
 	}
+	m.carriers()
+	if m.in.Backend.Bond == "lacp" {
+		m.fail("backend.bond", "lacp; rails are separate networks, collectives spread over them")
+	}
+	for _, x := range m.nets() {
+		if x.net.MTU > SwitchMTU-14 {
+			m.fail(x.role.String()+".mtu", "%d; switch ports carry %d with the frame around it, so hosts at most %d",
+				x.net.MTU, SwitchMTU, SwitchMTU-14)
+		}
+	}
+}
+
+// carriers checks what the backend asks for against what InfiniBand and Ethernet can do. A key that only the other one has
+// is an error only where the file gives it.
+func (m *maker) carriers() {
 	ib, ethernet := m.kinds()
 	if ib && m.in.Backend.MTU > IPoIBMTU && m.in.Given("backend.mtu") {
 		m.fail("backend.mtu", "%d; IP over InfiniBand carries at most %d in datagram mode", m.in.Backend.MTU, IPoIBMTU)
@@ -52,15 +67,6 @@ func (m *maker) tables() {
 	}
 	if ethernet && !ib && m.in.Backend.MTU < 4200 {
 		m.warn("backend MTU %d: RDMA packets carry 4096 bytes only where the MTU is 4200 or more", m.in.Backend.MTU)
-	}
-	if m.in.Backend.Bond == "lacp" {
-		m.fail("backend.bond", "lacp; rails are separate networks, collectives spread over them")
-	}
-	for _, x := range m.nets() {
-		if x.net.MTU > SwitchMTU-14 {
-			m.fail(x.role.String()+".mtu", "%d; switch ports carry %d with the frame around it, so hosts at most %d",
-				x.net.MTU, SwitchMTU, SwitchMTU-14)
-		}
 	}
 }
 

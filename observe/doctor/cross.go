@@ -529,22 +529,26 @@ func (d *diag) launchRules() {
 		f.Cause = fmt.Sprintf("%d processes each made a communicator of their own with rank 0 of %d: a benchmark built without MPI, or launcher variables missing",
 			len(procs), list[0].comm.n)
 	}
+	if larger || len(d.j.jobs) > 0 {
+		return
+	}
 	for _, file := range slices.Sorted(maps.Keys(heads)) {
-		if len(heads[file]) >= 2 && len(alone[file]) == 0 && !larger && len(d.j.jobs) == 0 {
+		if len(heads[file]) >= 2 && len(alone[file]) == 0 && d.rowsBefore(heads[file][1].At) == 0 {
 			// Without NCCL's lines only headings tell; two runs in one file look the same,
 			// unless the headings come before any row.
-			first := heads[file][1].At.Line
-			rows := 0
-			for _, b := range d.c.Bench {
-				if b.At.File == file && b.At.Line < first {
-					rows++
-				}
-			}
-			if rows == 0 {
-				d.find("never-joined", Subject{}, heads[file][0].At, heads[file][1].At)
-			}
+			d.find("never-joined", Subject{}, heads[file][0].At, heads[file][1].At)
 		}
 	}
+}
+
+// rowsBefore counts the rows of benchmarks above a line of a file.
+func (d *diag) rowsBefore(at Evidence) (n int) {
+	for _, b := range d.c.Bench {
+		if b.At.File == at.File && b.At.Line < at.Line {
+			n++
+		}
+	}
+	return n
 }
 
 // together says whether processes of one file ran at the same time: their lines are
