@@ -128,6 +128,8 @@ type Wish struct {
 	Outer      string // hierarchical: the algorithm between domains; empty for ring, and for Best to choose
 
 	On []topo.NodeID // the GPUs that ranks stand on; nil for the first ones of the graph
+
+	cut *topo.Graph // the graph without dead parts, which rings keep away from; nil if there are none, or not to
 }
 
 // gpus are those of the first n ranks.
@@ -179,7 +181,13 @@ func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n i
 	if w.On != nil {
 		return w.PlacedOn(a, g, op, w.On[:n], size, c)
 	}
-	return w.suited(a, Place(a, Spec(g, op, n), g, c), size)
+	s := Place(a, Spec(g, op, n), g, c)
+	if a.Ring && w.cut != nil {
+		if orders := ringsAround(g, w.cut, w.gpus(g, n), s.Local); orders != nil {
+			s.Orders, s.Channels = orders, len(orders)
+		}
+	}
+	return w.suited(a, s, size)
 }
 
 // PlacedOn builds an algorithm's program for ranks on chosen GPUs with what suits the machine, as Program does for the first.
@@ -388,6 +396,9 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 			return nil, err
 		}
 		s.healthy.bases = net.bases // they depend on programs alone
+	}
+	if s.wish.cut = net.g; net.g == g {
+		s.wish.cut = nil
 	}
 	floor := leastTime(g, wish.gpus(g, n), op, size, o)
 	list := candidates(g, op, n, wish)

@@ -91,19 +91,55 @@ func railRings(g *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
 	}
 	var orders [][]sched.Rank
 	for _, f := range first {
-		order := make([]sched.Rank, 0, len(gpus))
-		for base := 0; base < len(gpus); base += local {
-			pass := passing(min(local, len(gpus)-base), f, (f-1+last)%last)
-			if base/local%2 == 1 {
-				slices.Reverse(pass)
-			}
-			for _, at := range pass {
-				order = append(order, sched.Rank(base+at))
-			}
-		}
-		orders = append(orders, order)
+		orders = append(orders, railRing(len(gpus), local, f, (f-1+last)%last))
 	}
 	return orders
+}
+
+// railRing enters hosts at one GPU and leaves them at another, or the other way round.
+func railRing(n, local, in, out int) []sched.Rank {
+	order := make([]sched.Rank, 0, n)
+	for base := 0; base < n; base += local {
+		pass := passing(min(local, n-base), in, out)
+		if base/local%2 == 1 {
+			slices.Reverse(pass)
+		}
+		for _, at := range pass {
+			order = append(order, sched.Rank(base+at))
+		}
+	}
+	return order
+}
+
+// ringsAround makes a ring for each rail on which every host still has its NIC in a graph without dead parts. Nil means that none is dead,
+// or that so few are left that it is faster to have two rings share the NIC beside a dead one.
+func ringsAround(g, cut *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
+	if local == len(gpus) || len(gpus)%local > 0 || local > maxRings {
+		return nil
+	}
+	alive := aliveRails(g, cut, gpus, local)
+	if len(alive) == local || 2*len(alive) <= local || len(railRings(g, gpus, local)) != local {
+		return nil
+	}
+	var orders [][]sched.Rank
+	for i, in := range alive {
+		orders = append(orders, railRing(len(gpus), local, in, alive[(i+len(alive)-1)%len(alive)]))
+	}
+	return orders
+}
+
+// aliveRails are the GPUs of a domain whose like in all domains have the NIC in a graph without dead parts that they have in the whole one.
+func aliveRails(g, cut *topo.Graph, gpus []topo.NodeID, local int) (alive []int) {
+	for i := range local {
+		whole := true
+		for at := i; at < len(gpus) && whole; at += local {
+			whole = cut.Near(gpus[at]) == g.Near(gpus[at])
+		}
+		if whole {
+			alive = append(alive, i)
+		}
+	}
+	return alive
 }
 
 // passing is a way through n GPUs that enters at one and leaves at another.
