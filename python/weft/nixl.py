@@ -780,7 +780,7 @@ class nixl_agent:
                 done.append((address, length, device))
         except Exception:
             for address, length, device in done:
-                self._child.call("deregister", name=self._regions.remove(kind, address, length, device))
+                self._deregister(kind, address, length, device)
             raise
         return descs
 
@@ -789,7 +789,12 @@ class nixl_agent:
         kind = _reachable(dereg_list.kind)
         for address, length, device, _ in dereg_list.rows:
             at = (address, length) if kind in ("DRAM", "VRAM") else (0, address + length)
-            self._child.call("deregister", name=self._regions.remove(kind, *at, device))
+            self._deregister(kind, *at, device)
+
+    def _deregister(self, kind, address, length, device):
+        # The region stays until nobody reads it: after an error it can be deregistered again.
+        self._child.call("deregister", name=self._regions.name(kind, address, length, device))
+        self._regions.remove(kind, address, length, device)
 
     def query_memory(self, reg_list, backend, mem_type=None):
         """What is known of files by their paths and of objects by their keys (the text of a descriptor): None for one that is not there."""

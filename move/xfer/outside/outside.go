@@ -252,11 +252,14 @@ func (g *Agent) register(c call) error {
 	if err != nil {
 		return err
 	}
-	g.regions[c.Name], err = g.a.Register(c.Name, s, access)
+	if g.regions[c.Name] != nil {
+		return fmt.Errorf("region %q is there already; deregister it first: %w", c.Name, errParameter)
+	}
+	x, err := g.a.Register(c.Name, s, access)
 	if err != nil {
-		delete(g.regions, c.Name)
 		return err
 	}
+	g.regions[c.Name] = x
 	if g.GPU != nil && s.Kind() == xfer.Host {
 		g.hosts[c.Name] = span{c.Addr, c.Len}
 		pinned.add(g.hosts[c.Name])
@@ -264,17 +267,19 @@ func (g *Agent) register(c call) error {
 	return nil
 }
 
-// deregister waits until no peer reads the region. Its name is free afterwards even where that took too long and a peer may
-// still be reading.
+// deregister waits until no peer reads the region. Where that takes too long the region stays, pinned, and can be
+// deregistered again: a peer may still be reading it.
 func (g *Agent) deregister(ctx context.Context, c call) error {
 	x := g.regions[c.Name]
 	if x == nil {
 		return fmt.Errorf("region %q: %w", c.Name, xfer.ErrRegion)
 	}
+	if err := x.Release(ctx); err != nil {
+		return err
+	}
 	delete(g.regions, c.Name)
-	err := x.Release(ctx)
 	g.unpin(c.Name)
-	return err
+	return nil
 }
 
 func (g *Agent) open(c call, r *answer) error {

@@ -2,9 +2,17 @@ package outside
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"unsafe"
+
+	"github.com/weft-fabric/weft/internal/bounded"
+	"github.com/weft-fabric/weft/move/xfer"
 )
 
 // lines runs a whole conversation and gives the answers.
@@ -55,6 +63,73 @@ nonsense
 			t.Errorf("call %d: %q %q, want %q", i+1, a.Kind, a.Error, want[i])
 		}
 	}
+}
+
+// slow is storage whose writes wait until free is closed. in hears of the first one.
+type slow struct {
+	xfer.Storage
+	in, free chan struct{}
+	once     sync.Once
+}
+
+func (s *slow) Kind() xfer.Kind { return xfer.File }
+
+func (s *slow) WriteAt(ctx context.Context, p []byte, off int64) error {
+	s.once.Do(func() { close(s.in) })
+	<-s.free
+	return s.Storage.WriteAt(ctx, p, off)
+}
+
+// A region that a peer still reads when the time for its end is over stays the program's to deregister, and its name is not given away.
+func TestDeregisterAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), bounded.Limit)
+	defer cancel()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	memory := make([]byte, 1<<20)
+	register := call{Do: "register", Name: "m", Addr: uint64(uintptr(unsafe.Pointer(&memory[0]))), Len: int64(len(memory))}
+	g := New(os.Getpid())
+	defer g.Close()
+	must(g.do(call{Do: "new", Name: "owner of what is read"}, &answer{}))
+	must(g.do(register, &answer{}))
+	if g.do(register, &answer{}) == nil || g.regions["m"] == nil {
+		t.Fatal("a name was given twice, or the first region was lost over it")
+	}
+
+	reader, err := xfer.New(xfer.Config{Name: "slow reader"})
+	must(err)
+	defer reader.Close()
+	disk := &slow{Storage: xfer.Memory(make([]byte, len(memory))), in: make(chan struct{}), free: make(chan struct{})}
+	mine, err := reader.Register("disk", disk, 0)
+	must(err)
+	owner, err := reader.Open(g.a.Describe())
+	must(err)
+	theirs, err := owner.Region("m")
+	must(err)
+	local, err := reader.Prepare(nil, []xfer.Desc{mine.At(0, mine.Size())})
+	must(err)
+	far, err := reader.Prepare(owner, []xfer.Desc{theirs.At(0, mine.Size())})
+	must(err)
+	q, err := reader.Post(xfer.Transfer{Op: xfer.Read, Local: local, Remote: far})
+	must(err)
+	<-disk.in
+
+	late, over := context.WithCancel(ctx)
+	over()
+	if err := g.deregister(late, call{Name: "m"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("it was deregistered under a reader: %v", err)
+	}
+	if g.do(register, &answer{}) == nil {
+		t.Error("its name was given away")
+	}
+	close(disk.free)
+	_ = q.Wait(ctx) // whether it read in time is the reader's to know
+	must(g.deregister(ctx, call{Name: "m"}))
+	must(g.do(register, &answer{}))
 }
 
 func FuzzMain(f *testing.F) {
