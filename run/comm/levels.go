@@ -258,6 +258,7 @@ type parts struct {
 	*leveled
 	names []string // of the algorithms, by phase
 	took  unit.Time
+	apart unit.Time // of took, what passes between hosts
 }
 
 // ragged reports whether the parts of a call's buffer that ranks of a host speak for differ in length.
@@ -393,6 +394,7 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader, ragged
 		if ph.Only < 0 { // the ranks of a host share its way out, and send one after another
 			size *= int64(l.least)
 			x.took += unit.Time(l.least-1) * l.post
+			x.apart += unit.Time(l.least-1) * l.post
 		} else if l.least > 1 { // one rank of a host fills half of its way out, where others would fill the rest: 8 ranks on 2 hosts, 1 MiB, 2026-11-16
 			size *= 2
 		}
@@ -401,9 +403,27 @@ func (l *levels) plan(op sched.Collective, root int, bytes int64, leader, ragged
 			return nil, err
 		}
 		x.programs[part{k, l.hosts}], x.outer[k], x.names[k] = pick.Program, pick.Program, pick.Algo
+		x.apart += pick.Predicted * unit.Time(ph.Times)
 		x.took += pick.Predicted * unit.Time(ph.Times)
 	}
-	return x, nil
+	return x, l.alike(x, bytes)
+}
+
+// alike gives an all-to-all the price between hosts that it has among programs of all ranks at once, with which it is compared (see
+// instead). The links of one rank a host, which the phases are chosen by, were measured on their own, and on a busy machine differ by
+// half: 4 ranks on 2 hosts that share two cores take 1.0 ms for 1 MiB in phases and 0.6 paired up, 8 ranks 1.9 and 1.3, and 8 of them
+// 0.05 and 0.10 for 1 KiB (2026-11-19).
+func (l *levels) alike(x *parts, bytes int64) error {
+	if x.Op != sched.AllToAll {
+		return nil
+	}
+	p, err := l.compose(x)
+	if err != nil {
+		return err
+	}
+	apart, err := l.whole.Across(p, bytes)
+	x.took += apart - x.apart
+	return err
 }
 
 // planInside finds the programs of a phase inside hosts, one for each number of ranks. The slowest host counts.

@@ -290,6 +290,20 @@ func (t *Table) Predict(op sched.Collective, bytes int64, canonical bool) unit.T
 	return p.Predicted + unit.Time(float64(next.Predicted-p.Predicted)*float64(bytes-from)/float64(to-from))
 }
 
+// Across is how long what a program of these ranks passes between hosts should take, by the same replay as those that Pick chooses among:
+// messages inside hosts take no time.
+func (t *Table) Across(p *sched.Program, bytes int64) (unit.Time, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	links := t.links
+	links.Near, links.Run = cost.Link{}, unit.Bytes(max(t.Message(p.Op), t.Undivided(p.Op)))
+	curve, err := links.Curve(p, []unit.Bytes{unit.Bytes(smallest(classOf(bytes)))}, t.hosts, nil)
+	if err != nil {
+		return 0, err
+	}
+	return curve[0].Time, nil
+}
+
 // Post is what a message between hosts takes of a core, as choices count it: what was measured on a busy machine may be far from it.
 func (t *Table) Post() unit.Time { return cost.Span(t.links.Far.Post) }
 
