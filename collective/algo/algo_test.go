@@ -85,7 +85,7 @@ func TestEveryAlgorithmIsProven(t *testing.T) {
 // domains; hierarchical with every pair of algorithms inside and between.
 func TestDomainsAreProven(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"colltree", "collnet-chain", "collnet-direct", "sharp", "nvls-tree"} {
+	for _, name := range []string{"colltree", "collnet-chain", "collnet-direct", "sharp", "nvls-tree", "rail-trees"} {
 		a := find(t, name)
 		for _, op := range a.Ops {
 			for n := 2; n <= 24; n++ {
@@ -177,6 +177,7 @@ func TestLargeCountsAreProven(t *testing.T) {
 		{"torus", []int{64, 100, 128}},
 		{"bcube", []int{64, 100, 128, 256, 1024}},
 		{"hierarchical", []int{64, 128, 256}},
+		{"rail-trees", []int{64, 100, 128, 1000}},
 		{"sharp", []int{128, 1000, 4096}},
 		{"collnet-chain", []int{128, 1000, 4096}},
 		{"collnet-direct", []int{128, 256, 1000}},

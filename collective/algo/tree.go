@@ -54,50 +54,59 @@ type position struct {
 	top  string // the rank at position 0, if from does not give it
 }
 
+// circle is what a tree stands over: the ranks, or the domains. It names the number of one and how many there are.
+type circle struct{ r, n string }
+
 // turn puts the rank shift at position 0.
-func turn(shift int) position {
+func turn(shift int) position { return circle{"r", "n"}.turn(shift) }
+
+func (c circle) turn(shift int) position {
 	if shift == 0 {
-		return position{to: "r", from: func(p string) string { return p }}
+		return position{to: c.r, from: func(p string) string { return p }}
 	}
 	return position{
-		to:   "((r-" + itoa(shift) + ")%n)",
-		from: func(p string) string { return "(" + p + "+" + itoa(shift) + ")%n" },
+		to:   "((" + c.r + "-" + itoa(shift) + ")%" + c.n + ")",
+		from: func(p string) string { return "(" + p + "+" + itoa(shift) + ")%" + c.n },
 	}
 }
 
 // next keeps the root at position 0 and moves everyone else one position on, the last one to position 1. At even
 // counts this swaps even and odd positions, except that the last rank stays a leaf.
-func next(root int) position {
-	name := turn(root)
-	q := name.to
-	to := "((" + q + "%(n-1)+1)*(" + q + " > 0))"
+func (c circle) next(root int) position {
+	name := c.turn(root)
+	q, less := name.to, "("+c.n+"-1)"
+	to := "((" + q + "%" + less + "+1)*(" + q + " > 0))"
 	return position{
-		to:   to,
-		from: func(p string) string { return name.from("((" + strings.Replace(p, to, q+"+1", 1) + "-2)%(n-1)+1)") },
-		top:  itoa(root),
+		to: to,
+		from: func(p string) string {
+			return name.from("((" + strings.Replace(p, to, q+"+1", 1) + "-2)%" + less + "+1)")
+		},
+		top: itoa(root),
 	}
 }
 
 // places gives the names of ranks in the two trees of a pair. A root other than
 // 0 turns the first tree so that it starts there; the second keeps the root and
 // reverses the others (odd counts) or moves them by one (even counts).
-func places(s Spec, tree int) position {
+func places(s Spec, tree int) position { return circle{"r", "n"}.places(s, tree) }
+
+func (c circle) places(s Spec, tree int) position {
 	root := itoa(s.Root)
 	switch {
 	case tree == 0:
-		return turn(s.Root)
+		return c.turn(s.Root)
 	case s.Op.Rooted():
 		if s.Ranks%2 == 0 && s.Ranks > 2 {
-			return next(s.Root)
+			return c.next(s.Root)
 		}
 		return position{
-			to:   "((" + root + "-r)%n)",
-			from: func(p string) string { return "(" + root + "-(" + p + "))%n" },
+			to:   "((" + root + "-" + c.r + ")%" + c.n + ")",
+			from: func(p string) string { return "(" + root + "-(" + p + "))%" + c.n },
 		}
 	case s.Ranks%2 == 0:
-		return position{to: "(n-1-r)", from: func(p string) string { return "n-1-(" + p + ")" }}
+		return position{to: "(" + c.n + "-1-" + c.r + ")", from: func(p string) string { return c.n + "-1-(" + p + ")" }}
 	default:
-		return turn(1)
+		return c.turn(1)
 	}
 }
 
