@@ -119,7 +119,7 @@ func (h house) peers() int {
 	return h.ranks - 1
 }
 
-// peer is the one so many seats away.
+// peer is another seat of the domain, by its distance from this one. The root has none.
 func (h house) peer(by string) string {
 	if h.root < 0 {
 		return fmt.Sprintf("((%s%s)%%%d)", h.seat, by, h.ranks)
