@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weft-fabric/weft/model/topo/build"
 )
 
 // words splits a command line at blanks, as a shell does where nothing is expanded. ok is false where a quote is open.
@@ -107,15 +110,64 @@ func parses(args []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
+// ownClusters are clusters of whoever types a command, in pages and help texts.
+var ownClusters = regexp.MustCompile(`^[A-Z]|^-$|^(my|my-cluster|other|cluster|fabric|lab|plan|big|before|after|mine|mycluster)\.(yaml|txt|json)$`)
+
+// finds says what a command names that a checkout does not have: a cluster that is neither preset nor file, or an example.
+func finds(args []string) error {
+	for i, a := range args {
+		name, is := strings.CutPrefix(a, "--cluster=")
+		if a == "--cluster" && i+1 < len(args) {
+			name, is = args[i+1], true
+		}
+		if is && !ownClusters.MatchString(name) {
+			if err := inCheckout(name); err != nil {
+				return err
+			}
+		} else if strings.HasPrefix(a, "examples/") && !strings.ContainsAny(a, "*[") {
+			if _, err := os.Stat(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inCheckout loads a cluster as a verb does in the root of a checkout, each once.
+func inCheckout(name string) error {
+	err, known := loaded[name]
+	if !known {
+		_, err = loadCluster(newRoot(), name, presetFlags{})
+		loaded[name] = err
+	}
+	return err
+}
+
+var loaded = map[string]error{}
+
+// A preset is found in a checkout too, where an example file of the same name may lie.
+func TestPresetsAreFoundBesideExamples(t *testing.T) {
+	t.Chdir("../..")
+	for _, p := range build.Presets() {
+		if _, err := loadPreset(newRoot(), p.Name, nil); err != nil {
+			t.Errorf("preset %s: %v", p.Name, err)
+		}
+	}
+	if _, err := loadPreset(newRoot(), "meta-24", nil); err == nil || !strings.Contains(err.Error(), "meta-24k") {
+		t.Errorf("meta-24: %v, want the nearest name", err)
+	}
+}
+
 // Every example in a help text is a command that weft takes.
 func TestHelpExamplesParse(t *testing.T) {
+	t.Chdir("../..")
 	seen := 0
 	var look func(c *cobra.Command)
 	look = func(c *cobra.Command) {
 		for line := range strings.Lines(c.Example) {
 			for _, args := range calls(strings.TrimSpace(line)) {
 				seen++
-				if err := parses(args); err != nil {
+				if err := errors.Join(parses(args), finds(args)); err != nil {
 					t.Errorf("help of %s: weft %s: %v", c.CommandPath(), strings.Join(args, " "), err)
 				}
 			}
@@ -133,18 +185,18 @@ func TestHelpExamplesParse(t *testing.T) {
 // Every command in a code block of the pages is one that weft takes. Lines with an ellipsis or with options in
 // brackets are forms, and "weft 1" begins a program. The generated reference has its own tests.
 func TestPagesShowCommandsThatParse(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/*/*.md")
+	t.Chdir("../..")
+	pages, err := filepath.Glob("docs/*/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, err := filepath.Glob("../../docs/reference/tables/*.md")
+	tables, err := filepath.Glob("docs/reference/tables/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := 0
-	pages = slices.DeleteFunc(pages, func(page string) bool { return page == referencePage })
-	for _, page := range append(append(pages, tables...), "../../README.md", "../../README.zh-CN.md", "../../CONTRIBUTING.md",
-		"../../ARCHITECTURE.md") {
+	pages = slices.DeleteFunc(pages, func(page string) bool { return page == filepath.Join("docs", "reference", "commands.md") })
+	for _, page := range append(append(pages, tables...), "README.md", "README.zh-CN.md", "CONTRIBUTING.md", "ARCHITECTURE.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -171,7 +223,7 @@ func TestPagesShowCommandsThatParse(t *testing.T) {
 			}
 			for _, args := range calls(whole) {
 				seen++
-				if err := parses(args); err != nil {
+				if err := errors.Join(parses(args), finds(args)); err != nil {
 					t.Errorf("%s:%d: weft %s: %v", page, n, strings.Join(args, " "), err)
 				}
 			}

@@ -112,14 +112,14 @@ func loadPreset(cmd *cobra.Command, name string, params map[string]int) (*cluste
 	if err := isCollective(cmd, name); err != nil {
 		return nil, err
 	}
+	c, err := cluster.Preset(name, params)
+	if !errors.Is(err, build.ErrNoPreset) {
+		return c, err
+	}
 	if path := filepath.Join("examples", name+".yaml"); isFile(path) {
 		return nil, fmt.Errorf("%q is no file here and no preset; did you mean %s?", name, path)
 	}
-	c, err := cluster.Preset(name, params)
-	if errors.Is(err, build.ErrNoPreset) {
-		err = fmt.Errorf("%q is no file here: %w", name, err)
-	}
-	return c, err
+	return nil, fmt.Errorf("%q is no file here: %w", name, err)
 }
 
 func isFile(path string) bool {
