@@ -111,7 +111,7 @@ func parses(args []string) error {
 }
 
 // ownClusters are clusters of whoever types a command, in pages and help texts.
-var ownClusters = regexp.MustCompile(`^[A-Z]|^-$|^(my|my-cluster|other|cluster|fabric|lab|plan|big|before|after|mine|mycluster)\.(yaml|txt|json)$`)
+var ownClusters = regexp.MustCompile(`^[A-Z]|^-$|^(my|my-cluster|other|cluster|fabric)\.(yaml|txt)$`)
 
 // finds says what a command names that a checkout does not have: a cluster that is neither preset nor file, or an example.
 func finds(args []string) error {
