@@ -182,3 +182,42 @@ func makeEqual(c *Comm, calls int) (err error) {
 	}
 	return err
 }
+
+// Shrink ends what this rank has under way on the communicator, on whatever goroutine: a group of some ranks may have told it of a
+// death while another goroutine is in a call of all.
+func TestShrinkEndsCallsUnderWay(t *testing.T) {
+	for name, opts := range map[string][]Option{"started": nil, "at wait": {AtWait()}, "by messages": {ByMessages()}} {
+		t.Run(name, func(t *testing.T) {
+			comms, err := LocalWith(3, quick)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := context.Background()
+			both := make([]*Handle, 2) // rank 2 makes neither call
+			for i := range both {
+				both[i] = AllReduceAsync(ctx, comms[i], []float32{1}, Sum, opts...)
+			}
+			_ = comms[2].Close()
+			shrunk := make(chan error)
+			for i := range both {
+				go func() {
+					c, err := comms[i].Shrink(ctx)
+					if err == nil {
+						err = AllReduce(ctx, c, []float32{1}, Sum)
+					}
+					shrunk <- errors.Join(err, c.Close())
+				}()
+			}
+			for range both {
+				if err := <-shrunk; err != nil {
+					t.Error(err)
+				}
+			}
+			for i, h := range both {
+				if err := h.Wait(ctx); !errors.Is(err, ErrClosed) && !errors.Is(err, ErrLeft) {
+					t.Errorf("the call of rank %d ended with %v", i, err)
+				}
+			}
+		})
+	}
+}

@@ -251,6 +251,7 @@ func (c *Comm) giveUp(err error) error {
 	if c.above != nil {
 		_ = c.above.fail(c.above.fromPhase(c, err))
 	}
+	c.tellWhy()
 	lost, bad := c.cur.lost, error(nil)
 	if c.shared != nil {
 		lost, bad = c.shared.GiveUp(&c.cur.Op)

@@ -74,6 +74,7 @@ type Comm struct {
 	library library
 	flight  *Flight
 	failed  atomic.Pointer[Failure]
+	telling sync.Mutex // held from failed being set until the others are told
 	queue   queue
 
 	// What follows is owned by whoever carries operations out (queue.go).

@@ -196,16 +196,38 @@ func (c *Comm) failIn(err error, call calls.Call) error {
 	if own.alias = c.aliases(f.Culprits); f.Seq == 0 || own.alias != f.alias {
 		f = &own
 	}
-	if !c.failed.CompareAndSwap(nil, f) {
+	if !c.failAs(f) {
 		if first := c.failed.Load(); first != was {
 			return first
 		}
-		return f
+	}
+	return f
+}
+
+// failAs marks the communicator as failed and tells the others, unless it had failed before. Whoever gives up an operation because it has
+// failed waits until they are told (giveUp).
+func (c *Comm) failAs(f *Failure) bool {
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	if !c.failed.CompareAndSwap(nil, f) {
+		return false
 	}
 	if c.above == nil { // else that tells, in its own numbers
 		c.peers.tell(f.notice(c.Rank()))
 	}
-	return f
+	return true
+}
+
+// tellWhy returns when the others are told why this rank gives up the operation under way. That it closes the communicator it tells only
+// if an operation ends by it.
+func (c *Comm) tellWhy() {
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	if f := c.failed.Load(); f != nil && f.Kind == Closed && c.above == nil {
+		left := &Failure{Kind: Left, Culprits: []int{c.Rank()}, Seq: c.cur.Call.Seq,
+			Err: fmt.Errorf("rank %d closed the communicator while it was in this operation", c.Rank())}
+		c.peers.tell(left.notice(c.Rank()))
+	}
 }
 
 // between names both ends of a link that another rank lost, if the rank that it lost answers this one: then that rank is not to blame
@@ -285,8 +307,7 @@ func (c *Comm) Abort(why error) {
 		why = errors.New("no reason was given")
 	}
 	f := &Failure{Kind: Aborted, Rank: c.Rank(), Culprits: []int{c.Rank()}, Err: fmt.Errorf("aborted: %w", why), alias: c.aliases(nil)}
-	if c.failed.CompareAndSwap(nil, f) {
-		c.peers.tell(f.notice(c.Rank()))
+	if c.failAs(f) {
 		c.dump(f)
 	}
 	c.world.mu.Lock()
@@ -300,9 +321,7 @@ func (c *Comm) Abort(why error) {
 // failWith marks a communicator as failed because the one it was split from has, and tells its members.
 func (c *Comm) failWith(p *Comm) {
 	if f := p.failed.Load(); f != nil && c.Size() > 1 {
-		if own := c.inherited(f, p); c.failed.CompareAndSwap(nil, own) {
-			c.peers.tell(own.notice(c.Rank()))
-		}
+		c.failAs(c.inherited(f, p))
 	}
 }
 

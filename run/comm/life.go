@@ -80,13 +80,18 @@ func (c *Comm) Close() error {
 	if c == nil {
 		return nil
 	}
+	c.halt()
+	defer c.queue.letGo()
+	return c.release()
+}
+
+// halt ends the calls of this rank that are under way or queued, and those to come; it is the caller's turn then.
+func (c *Comm) halt() {
 	if c.failed.Load() == nil {
 		c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
 	}
 	c.queue.own() // what is queued ends with the error above
 	c.world.tellers.wait()
-	defer c.queue.letGo()
-	return c.release()
 }
 
 // release gives back what the communicator holds. Its board and stages are given back once the other members have let go of

@@ -281,7 +281,7 @@ func (w *world) number() uint32 {
 // those that call Shrink, too, within a grace of two seconds (Grace) for ranks that
 // live but do not call it. It does not matter which ranks these are. One that calls
 // it later gets ErrExcluded. No process is started and nothing is connected anew.
-// The old communicator is closed.
+// The old communicator is closed: calls that this rank has started on it, or that other goroutines are in, end with ErrClosed.
 //
 // There is one decision. If a majority is demanded (Config.Quorum, and by default if
 // the ranks are on several hosts), fewer ranks get ErrNoQuorum: the others may have
@@ -291,8 +291,8 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	if c.group.Boards == nil {
 		return nil, fmt.Errorf("rank %d: shrink: %w", c.Rank(), ErrClosed)
 	}
-	if c.unfenced != nil {
-		return nil, fmt.Errorf("rank %d: shrink: a rank that is stopped may still store to memory of this one: %w", c.Rank(), c.unfenced)
+	if err := c.fenced(); err != nil {
+		return nil, err
 	}
 	if c.next == nil {
 		sub, err := c.world.newComm(c.epoch + 1)
@@ -308,6 +308,20 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 		return nil, err
 	}
 	c.next = nil
+	c.halt() // other goroutines may be in calls
+	defer c.queue.letGo()
+	if err := c.moveTo(ctx, sub, members, id, at); err != nil {
+		sub.abandon()
+		return nil, err
+	}
+	return sub, c.release()
+}
+
+// moveTo makes a communicator that is alone so far that of some members of this one.
+func (c *Comm) moveTo(ctx context.Context, sub *Comm, members []int, id uint32, at []board.Address) error {
+	if err := c.fenced(); err != nil {
+		return err
+	}
 	old := make([]int, len(members))
 	for i, m := range members {
 		old[i] = c.group.Members[m]
@@ -316,13 +330,18 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 	sub.enter(old)
 	sub.become(id, rank, sub.group.Members)
 	if err := sub.meet(at); err != nil {
-		sub.abandon()
-		return nil, err
+		return err
 	}
 	if err := sub.layer(ctx, nil); err != nil && sub.Err() == nil { // else a call on it says so, and it can shrink again
-		sub.abandon()
-		return nil, err
+		return err
 	}
-	c.failed.CompareAndSwap(nil, &Failure{Kind: Closed, Rank: c.Rank(), Err: ErrClosed})
-	return sub, c.release()
+	return nil
+}
+
+// fenced is nil unless a rank that is stopped may still store to the output of a call that this rank gave up.
+func (c *Comm) fenced() error {
+	if c.unfenced == nil {
+		return nil
+	}
+	return fmt.Errorf("rank %d: shrink: a rank that is stopped may still store to memory of this one: %w", c.Rank(), c.unfenced)
 }
