@@ -390,23 +390,12 @@ func (f *simFlags) row(g *topo.Graph, op sched.Collective, n int, size unit.Byte
 		return simRow{}, nil, err
 	}
 	p, res := found.Program, found.Result
-	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Needs: sim.Needs(found.Algo), Proto: "simple",
+	row := simRow{Op: op.String(), Bytes: int64(size), GPUs: n, Algo: found.Algo, Proto: "simple",
 		Channels: p.Channels(),
 		Time:     res.Time.Microseconds(), AlgBW: float64(res.AlgBW) / 1e9, BusBW: float64(res.BusBW) / 1e9, Limit: res.Limit,
 		Short: res.Shortened, Paused: res.Paused,
 		Every: res.Every, Seed: f.seed, Digest: p.Digest()}
-	left := map[string]string{}
-	for _, t := range found.Tried {
-		if t.Why == "" {
-			row.Tried = append(row.Tried, t.Algo)
-		} else if only {
-			left[t.Algo] = t.Why
-			row.LeftOut = left
-		}
-		if t.Cost {
-			row.OverBudget = append(row.OverBudget, t.Algo)
-		}
-	}
+	row.tell(found, only)
 	if f.seeds > 0 {
 		spread, err := sim.Seeds(g, []sim.Job{{Program: p, Size: size}}, o, f.seeds)
 		if err != nil {

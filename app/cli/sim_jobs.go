@@ -45,77 +45,82 @@ func parseJob(s string) (jobFlags, error) {
 	return j, nil
 }
 
-// job makes what is asked for ready: the program and where it stands.
-func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim.Wish, unproven bool, o sim.Options) (sim.Job, error) {
-	var out sim.Job
+// job makes what is asked for ready: the program and where it stands. What was found says how the program was chosen.
+func (j jobFlags) job(cmd *cobra.Command, c *cluster.Cluster, gpus int, wish sim.Wish, unproven bool,
+	o sim.Options) (out sim.Job, found *sim.Found, err error) {
 	sizes, err := parseSizes(j.size)
 	if err != nil {
-		return out, err
+		return out, nil, err
 	}
 	if len(sizes) > 1 {
-		return out, fmt.Errorf("size %s: jobs and programs have one size", j.size)
+		return out, nil, fmt.Errorf("size %s: jobs and programs have one size", j.size)
 	}
 	out.Size = sizes[0]
 	if out.Start, err = unit.ParseTime(j.start); err != nil || out.Start < 0 {
-		return out, fmt.Errorf("start %q: want a time from 0 on, like 100us", j.start)
+		return out, nil, fmt.Errorf("start %q: want a time from 0 on, like 100us", j.start)
 	}
-	var set []topo.NodeID
+	set := c.Graph.First(topo.GPU, gpus)
 	if j.place != "" {
 		if set, err = parseGPUs(c.Graph, j.place); err != nil {
-			return out, fmt.Errorf("place %s: %w", j.place, err)
+			return out, nil, fmt.Errorf("place %s: %w", j.place, err)
+		}
+	}
+	if j.program != "" {
+		if found, err = j.written(cmd, unproven); err == nil && j.place == "" {
+			if len(set) < found.Program.Ranks {
+				return out, nil, fmt.Errorf("%s is for %d ranks; %s has %d GPUs", j.program, found.Program.Ranks, c.Name, len(set))
+			}
+			set = set[:found.Program.Ranks]
 		}
 	} else {
-		set = c.Graph.First(topo.GPU, gpus)
+		found, err = j.chosen(c, set, out.Size, wish, o)
 	}
-	switch {
-	case j.program != "":
-		if out.Program, err = loadProgram(cmd, j.program, fmt.Errorf("no file %s", j.program)); err != nil {
-			return out, err
-		}
-		if !unproven {
-			if _, err := verify.Program(out.Program); err != nil {
-				return out, finding{fmt.Errorf("%s is not proven: %w; --unproven simulates it nevertheless", j.program, err)}
-			}
-		}
-		if j.place == "" {
-			if len(set) < out.Program.Ranks {
-				return out, fmt.Errorf("%s is for %d ranks; %s has %d GPUs", j.program, out.Program.Ranks, c.Name, len(set))
-			}
-			set = set[:out.Program.Ranks]
-		}
-	default:
-		op, err := sched.ParseCollective(j.op)
-		if err != nil {
-			return out, fmt.Errorf("op: %w", err)
-		}
-		switch {
-		case j.algo == "auto":
-			if j.place != "" {
-				wish.On = set
-			}
-			best, err := sim.Best(c.Graph, op, len(set), out.Size, o, wish)
-			if err != nil {
-				return out, err
-			}
-			out.Program = best.Program
-		default:
-			a, outer, err := sim.Named(j.algo)
-			if err != nil {
-				return out, err
-			}
-			wish.Outer = outer
-			if j.place == "" {
-				out.Program, err = wish.Program(a, c.Graph, op, len(set), out.Size, o.Catalog)
-			} else {
-				out.Program, err = wish.PlacedOn(a, c.Graph, op, set, out.Size, o.Catalog)
-			}
-			if err != nil {
-				return out, err
-			}
-		}
+	if err != nil {
+		return out, nil, err
 	}
+	out.Program = found.Program
 	out.Place, err = sim.PlaceOn(c.Graph, out.Program, set)
-	return out, err
+	return out, found, err
+}
+
+// written is a program in a file, which is proven first.
+func (j jobFlags) written(cmd *cobra.Command, unproven bool) (*sim.Found, error) {
+	p, err := loadProgram(cmd, j.program, fmt.Errorf("no file %s", j.program))
+	if err != nil {
+		return nil, err
+	}
+	if !unproven {
+		if _, err := verify.Program(p); err != nil {
+			return nil, finding{fmt.Errorf("%s is not proven: %w; --unproven simulates it nevertheless", j.program, err)}
+		}
+	}
+	return &sim.Found{Algo: p.Name, Program: p}, nil
+}
+
+// chosen is the program of the algorithm that is asked for, or of the fastest.
+func (j jobFlags) chosen(c *cluster.Cluster, set []topo.NodeID, size unit.Bytes, wish sim.Wish, o sim.Options) (*sim.Found, error) {
+	op, err := sched.ParseCollective(j.op)
+	if err != nil {
+		return nil, fmt.Errorf("op: %w", err)
+	}
+	if j.algo == "auto" {
+		if j.place != "" {
+			wish.On = set
+		}
+		return sim.Best(c.Graph, op, len(set), size, o, wish)
+	}
+	a, outer, err := sim.Named(j.algo)
+	if err != nil {
+		return nil, err
+	}
+	wish.Outer = outer
+	found := &sim.Found{Algo: j.algo}
+	if j.place == "" {
+		found.Program, err = wish.Program(a, c.Graph, op, len(set), size, o.Catalog)
+	} else {
+		found.Program, err = wish.PlacedOn(a, c.Graph, op, set, size, o.Catalog)
+	}
+	return found, err
 }
 
 func repeated(set []topo.NodeID) topo.NodeID {
@@ -140,8 +145,9 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 	plain.Trace, plain.Progress = 0, nil
 	var jobs []sim.Job
 	var rows []jobRow
+	var founds []*sim.Found
 	for i, a := range asked {
-		j, err := a.job(cmd, c, gpus, wish, f.unproven, plain)
+		j, found, err := a.job(cmd, c, gpus, wish, f.unproven, plain)
 		if err == nil && len(asked) > 1 {
 			one := j
 			one.Start = 0
@@ -156,7 +162,7 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 			}
 			return err
 		}
-		jobs = append(jobs, j)
+		jobs, founds = append(jobs, j), append(founds, found)
 	}
 	res, err := sim.Run(c.Graph, jobs, o)
 	if err != nil {
@@ -168,9 +174,10 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 	for i, r := range res.Jobs {
 		p := jobs[i].Program
 		rows[i].Start = r.Start.Microseconds()
-		rows[i].simRow = simRow{Op: p.Op.String(), Bytes: int64(jobs[i].Size), GPUs: p.Ranks, Algo: p.Name, Proto: "simple",
-			Channels: p.Channels(), Seed: f.seed, Paused: res.Paused, Digest: p.Digest(),
+		rows[i].simRow = simRow{Op: p.Op.String(), Bytes: int64(jobs[i].Size), GPUs: p.Ranks, Algo: founds[i].Algo, Proto: "simple",
+			Channels: p.Channels(), Seed: f.seed, Paused: res.Paused, Digest: p.Digest(), Every: res.Every,
 			Time: (r.End - r.Start).Microseconds(), AlgBW: float64(r.AlgBW) / 1e9, BusBW: float64(r.BusBW) / 1e9}
+		rows[i].tell(founds[i], len(jobs) == 1)
 		if r.End == slices.MaxFunc(res.Jobs, func(a, b sim.JobResult) int { return int(a.End - b.End) }).End {
 			rows[i].Limit = res.Limit
 		}
@@ -194,6 +201,14 @@ func (f *simFlags) runJobs(cmd *cobra.Command, c *cluster.Cluster, gpus int, o s
 	}
 	fmt.Fprintln(out)
 	printTiers(out, res)
+	if len(rows) == 1 {
+		printTried(out, rows[0].simRow)
+	}
+	plainRows := make([]simRow, len(rows))
+	for i, r := range rows {
+		plainRows[i] = r.simRow
+	}
+	printNeeds(out, plainRows)
 	return nil
 }
 
@@ -231,8 +246,8 @@ func printJobs(out io.Writer, rows []jobRow) error {
 	fmt.Fprintln(t, "job\toperation\tsize\tGPUs\tprogram\tchannels\tstart\ttime\talone\tbusbw\tlimit")
 	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }
 	for i, r := range rows {
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%.2f GB/s\t%s\n",
-			i+1, r.Op, unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Channels, us(r.Start), us(r.Time), us(r.Alone), r.BusBW, r.Limit)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%s\t%d\t%s\t%s%s\t%s\t%.2f GB/s\t%s\n",
+			i+1, r.Op, unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Channels, us(r.Start), r.about(), us(r.Time), us(r.Alone), r.BusBW, r.Limit)
 	}
 	return t.Flush()
 }

@@ -48,6 +48,32 @@ type simRow struct {
 	Notes      []string          `json:"notes,omitempty"`       // where the question lies outside of what was measured
 }
 
+// tell notes what the algorithm needs, and what auto chose among; why others were left out if the row is the only one.
+func (r *simRow) tell(found *sim.Found, only bool) {
+	r.Needs = sim.Needs(found.Algo)
+	for _, t := range found.Tried {
+		if t.Why == "" {
+			r.Tried = append(r.Tried, t.Algo)
+		} else if only {
+			if r.LeftOut == nil {
+				r.LeftOut = map[string]string{}
+			}
+			r.LeftOut[t.Algo] = t.Why
+		}
+		if t.Cost {
+			r.OverBudget = append(r.OverBudget, t.Algo)
+		}
+	}
+}
+
+// about marks the time of a row that is an estimate.
+func (r *simRow) about() string {
+	if r.Every > 0 {
+		return "~"
+	}
+	return ""
+}
+
 // channelsOf is how many channels a row has, a dash where that is not known.
 func channelsOf(r simRow) string {
 	if r.Channels == 0 {
@@ -67,12 +93,8 @@ func printRows(w io.Writer, rows []simRow) {
 	fmt.Fprintln(table, head+"limit")
 	us := func(v float64) unit.Time { return unit.Time(v * 1e6) }
 	for _, r := range rows {
-		about := ""
-		if r.Every > 0 {
-			about = "~"
-		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, channelsOf(r), about,
-			us(r.Time), r.interval(), r.AlgBW, r.BusBW)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s%s%s\t%.2f GB/s\t%.2f GB/s\t", unit.Bytes(r.Bytes), r.GPUs, r.Algo, r.Proto, channelsOf(r),
+			r.about(), us(r.Time), r.interval(), r.AlgBW, r.BusBW)
 		if ecmp {
 			fmt.Fprintf(table, "%s\t%s\t", us(r.Mean), us(r.P99))
 		}

@@ -28,6 +28,14 @@ const (
 	exchangeSweeps = 8
 )
 
+// shortest is so little steepness that blocks take the shortest path, wide links being shorter, and of equal ones the
+// emptiest. worthDetours is by how many percent detours must raise the rate: blocks that pass straight keep links in step,
+// and a detour is passed on by a rank that has blocks of its own to send.
+const (
+	shortest     = 0.02
+	worthDetours = 3
+)
+
 // exchange is the search for paths.
 type exchange struct {
 	n     *Net
@@ -51,12 +59,20 @@ func (p *Plan) exchange() error {
 	bound, _ := p.Bound.Exact.Float64()
 	x.ideal = float64(n.Ranks) * exchangeParts / bound
 	var best [][][]int
-	for _, x.steep = range []float64{12, 30, 80} {
+	for worth, steeps := ratio(100+worthDetours, 100), []float64{shortest, 12, 30, 80}; len(steeps) > 0; steeps = steeps[1:] {
 		clear(x.load)
+		x.steep = steeps[0]
 		paths := x.paths()
 		x.tighten(p.Bound)
-		if rate := x.rate(); p.Exact == nil || rate.Cmp(p.Exact) > 0 {
+		rate := x.rate()
+		switch {
+		case best == nil:
 			p.Exact, best = rate, paths
+		case rate.Cmp(new(big.Rat).Mul(p.Exact, worth)) > 0:
+			p.Exact, best, worth = rate, paths, ratio(1, 1)
+		}
+		if p.Exact.Cmp(p.Bound.Exact) >= 0 {
+			break
 		}
 	}
 	p.lay(best)

@@ -103,6 +103,7 @@ type timetable struct {
 	stages int     // the last one
 	slots  []int   // by transfer, in the order that they are found: when in a round; nil where each waits for what it passes on
 	roads  *roads  // links that are booked; nil where only those of ranks count
+	box    []int   // by node, as boxes has it
 }
 
 // round is how long one takes by the links of ranks.
@@ -316,7 +317,8 @@ func (p *Plan) Repeats() int {
 func (p *Plan) timetable(apart bool, slots []int, roads *roads) *timetable {
 	n := p.Net.Ranks
 	t := &timetable{plan: p, period: p.Repeats(), sides: 1, cost: [2]float64{1, 1}, slots: slots, roads: roads}
-	if inside, outside := p.Net.faces(); apart && inside > 0 && outside > 0 {
+	t.box = p.Net.boxes()
+	if inside, outside := p.Net.faces(t.box); apart && inside > 0 && outside > 0 {
 		t.sides = 2
 		t.cost = [2]float64{1 / inside, 1 / outside}
 	}
@@ -708,16 +710,39 @@ func (t *timetable) settle() {
 	}
 }
 
-// faces is how much a rank sends inside its host and out of it, on average; 0 where hosts
-// are not known or have one rank each.
-func (n *Net) faces() (inside, outside float64) {
+// boxes says which nodes are in one box, by node, -1 for none: those of a host, or, where ranks are not of several hosts, those behind the
+// switch to which their widest links lead:
+//
+//	r0 ══ box0 ══ r1    r2 ══ box1 ══ r3       wide links inside
+//	 └──────┴──── net ────┴──────┘             narrow ones outside
+func (n *Net) boxes() []int {
+	if slices.ContainsFunc(n.Hosts[:n.Ranks], func(h int) bool { return h != n.Hosts[0] }) {
+		return n.Hosts
+	}
+	box, widest := slices.Repeat([]int{-1}, n.Nodes()), make([]int64, n.Ranks)
+	for _, e := range n.Edges {
+		if e.From < n.Ranks && e.Cap > widest[e.From] {
+			box[e.From], widest[e.From] = e.To, e.Cap
+		}
+	}
+	for r := range n.Ranks {
+		if box[r] < n.Ranks { // another rank: there is no box
+			return n.Hosts
+		}
+		box[box[r]] = box[r]
+	}
+	return box
+}
+
+// faces is how much a rank sends inside its box and out of it, on average; 0 where boxes are not known or have one rank each.
+func (n *Net) faces(box []int) (inside, outside float64) {
 	for _, e := range n.Edges {
 		if e.From >= n.Ranks {
 			continue
 		}
-		if h := n.Hosts[e.From]; h < 0 {
+		if h := box[e.From]; h < 0 {
 			return 0, 0
-		} else if n.Hosts[e.To] == h {
+		} else if box[e.To] == h {
 			inside += float64(e.Cap)
 		} else {
 			outside += float64(e.Cap)

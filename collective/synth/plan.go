@@ -387,46 +387,77 @@ func (n *Net) least(x *big.Rat, weight []int64, k int64) *big.Rat {
 	return list[min(at, len(list)-1)]
 }
 
-// reduce packs an all-reduce: trees up and trees down that share the links.
-func (p *Plan) reduce(wish Wish) error {
-	var last error
-	// A reduce-scatter and an all-gather share the links evenly. Where that is as good,
-	// or nearly, it has the fewest trees; of many ranks nothing else is tried.
-	halves := func() error {
-		half := &Plan{Net: p.Net, Op: sched.AllGather, Bound: &Bound{Exact: new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))}}
-		gather, err := p.Net.Bounds(sched.AllGather, 0, false)
-		if err != nil {
-			return err
-		}
-		whole := gather.Exact
-		best, _ := new(big.Rat).Quo(whole, half.Bound.Exact).Float64()
-		if best < 1-wish.Loss-1e-12 {
-			if p.Net.Ranks <= mostPacked && last == nil {
-				return nil
-			}
-			half.Bound.Exact = whole
-		}
-		if err := half.spread(p.Net, false, wish); err != nil {
-			return err
-		}
-		p.Ways = nil
-		for _, w := range half.Ways {
-			p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
-		}
-		p.Exact, p.period, p.turned = half.Exact.Mul(half.Exact, ratio(1, 2)), half.period, half.turned
-		return nil
+// halves makes an all-reduce of a reduce-scatter and an all-gather over the same trees, which share the links evenly.
+// Unless it may be below the bound, it is left out where it cannot come near.
+func (p *Plan) halves(wish Wish, below bool) error {
+	half := &Plan{Net: p.Net, Op: sched.AllGather, Bound: &Bound{Exact: new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))}}
+	gather, err := p.Net.Bounds(sched.AllGather, 0, false)
+	if err != nil {
+		return err
 	}
-	if p.Net.even() {
-		if err := halves(); err != nil {
-			return err
-		}
-		if p.Exact != nil && (p.Share() >= 1-wish.Loss-1e-12 && (wish.Trees == 0 || len(p.Ways) <= wish.Trees) || p.Net.Ranks > mostPacked) {
+	whole := gather.Exact
+	best, _ := new(big.Rat).Quo(whole, half.Bound.Exact).Float64()
+	if best < 1-wish.Loss-1e-12 {
+		if p.Net.Ranks <= mostPacked && !below {
 			return nil
 		}
-	} else if p.Net.Ranks > mostPacked {
+		half.Bound.Exact = whole
+	}
+	if err := half.spread(p.Net, false, wish); err != nil {
+		return err
+	}
+	p.Ways = nil
+	for _, w := range half.Ways {
+		p.Ways = append(p.Ways, Way{Up: w.Down, Down: w.Down, Weight: w.Weight})
+	}
+	p.Exact, p.period, p.turned = half.Exact.Mul(half.Exact, ratio(1, 2)), half.period, half.turned
+	return nil
+}
+
+// fits reports whether there are no more trees than wished for.
+func (w *Wish) fits(trees []Way) bool { return w.Trees == 0 || len(trees) <= w.Trees }
+
+// near reports whether a plan comes as near to the bound as wished for.
+func (p *Plan) near(wish Wish) bool { return p.Exact != nil && p.Share() >= 1-wish.Loss-1e-12 }
+
+// enough reports whether halves are all that is made.
+func (p *Plan) enough(wish Wish) bool {
+	return p.near(wish) && wish.fits(p.Ways) || p.Exact != nil && p.Net.Ranks > mostPacked
+}
+
+// reduce packs an all-reduce: trees up and trees down that share the links.
+func (p *Plan) reduce(wish Wish) error {
+	if !p.Net.even() {
+		return p.updown(wish)
+	}
+	// Where halves are as good, or nearly, they have the fewest trees; of many ranks nothing else is tried.
+	if err := p.halves(wish, false); err != nil {
+		return err
+	}
+	if p.enough(wish) {
+		return nil
+	}
+	err := p.updown(wish)
+	if p.near(wish) {
+		return err
+	}
+	q := *p // halves may be nearer to the bound than trees over rounded links
+	switch lost := q.halves(wish, true); {
+	case lost != nil:
+		return err
+	case err != nil || q.Exact.Cmp(p.Exact) > 0 && wish.fits(q.Ways):
+		*p = q
+	}
+	return nil
+}
+
+// updown packs trees up and down as the linear program divides the links between them, exactly or with rounded links.
+func (p *Plan) updown(wish Wish) error {
+	if p.Net.Ranks > mostPacked {
 		return fmt.Errorf("%s: links differ by direction; an all-reduce over such links is made for up to %d ranks, here are %d",
 			p.Net.Name, mostPacked, p.Net.Ranks)
 	}
+	var last error
 	// No link carries more than the whole buffer up and down.
 	most := new(big.Rat).Mul(p.Bound.Exact, ratio(2, 1))
 	whole := new(big.Int).Add(new(big.Int).Quo(most.Num(), most.Denom()), big.NewInt(1)).Int64()
@@ -434,25 +465,17 @@ func (p *Plan) reduce(wish Wish) error {
 	for i := range clamped.Edges {
 		clamped.Edges[i].Cap = min(clamped.Edges[i].Cap, whole)
 	}
-	for _, levels := range []int64{0, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1} {
+	widest := int64(0)
+	for _, e := range clamped.Edges {
+		widest = max(widest, e.Cap)
+	}
+	for _, levels := range []int64{0, 300, 200, 150, 100, 75, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1} {
 		net, back := clamped, ratio(1, 1)
-		if levels > 0 { // rounded down to levels steps of the widest link
-			var widest int64
-			for _, e := range net.Edges {
-				widest = max(widest, e.Cap)
-			}
+		if levels > 0 {
 			if widest <= levels {
 				continue
 			}
-			rounded := *net
-			rounded.Edges = nil
-			for _, e := range net.Edges {
-				if e.Cap = e.Cap * levels / widest; e.Cap > 0 {
-					rounded.Edges = append(rounded.Edges, e)
-				}
-			}
-			net, back = &rounded, ratio(widest, levels)
-			if net.apart() != nil {
+			if net, back = clamped.rounded(levels, widest), ratio(widest, levels); net.apart() != nil {
 				break
 			}
 		}
@@ -462,23 +485,29 @@ func (p *Plan) reduce(wish Wish) error {
 			continue
 		}
 		rate.Mul(rate, back)
-		if fewer := wish.Trees > 0 && len(p.Ways) > wish.Trees && len(ways) < len(p.Ways); p.Exact == nil || fewer || rate.Cmp(p.Exact) > 0 &&
-			(wish.Trees == 0 || len(ways) <= wish.Trees) {
+		if fewer := !wish.fits(p.Ways) && len(ways) < len(p.Ways); p.Exact == nil || fewer || rate.Cmp(p.Exact) > 0 && wish.fits(ways) {
 			p.Ways, p.Exact, p.period, p.turned = ways, rate, 0, nil
 		}
-		if wish.Trees == 0 || len(p.Ways) <= wish.Trees {
-			if p.Share() >= 1-wish.Loss-1e-12 || levels == 0 {
-				return nil
-			}
+		if wish.fits(p.Ways) && (p.near(wish) || levels == 0) {
+			return nil
 		}
-	}
-	if p.Exact == nil && p.Net.even() && last != nil {
-		return halves() // below the bound, which is said
 	}
 	if p.Exact == nil {
 		return last
 	}
 	return nil
+}
+
+// rounded is the network with capacities rounded down to levels steps of the widest link.
+func (n *Net) rounded(levels, widest int64) *Net {
+	r := *n
+	r.Edges = nil
+	for _, e := range n.Edges {
+		if e.Cap = e.Cap * levels / widest; e.Cap > 0 {
+			r.Edges = append(r.Edges, e)
+		}
+	}
+	return &r
 }
 
 // Twice makes an all-reduce of a reduce-scatter and an all-gather over the same trees. They are often lower than those

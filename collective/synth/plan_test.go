@@ -1,6 +1,8 @@
 package synth
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/collective/sched"
@@ -89,5 +91,29 @@ func TestAllReduceRootsInTheMiddle(t *testing.T) {
 	sound(t, p)
 	if p.Height() != 6 || p.Share() != 1 {
 		t.Errorf("%d hops up and down, %g of the bound; want 3 each way and all of it", p.Height(), p.Share())
+	}
+}
+
+// With a slow NIC, the trees of an all-reduce at the full rate are too many, and those for rounded rates lose a fifth. A reduce-scatter and
+// an all-gather over the same trees lose a tenth.
+func TestHalvesBeatRoundedTrees(t *testing.T) {
+	var text strings.Builder
+	for v := range 20 {
+		net := 25
+		if v == 5 {
+			net = 12
+		}
+		fmt.Fprintf(&text, "r%d - box%d 300\nr%d - rail%d %d\n", v, v/5, v, v%5, net)
+	}
+	n, err := Read("4 boxes of 5, a slow NIC", text.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := n.Make(sched.AllReduce, 0, Wish{Loss: 0.02})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if share := p.Share(); share < 0.9 || share > 1 {
+		t.Errorf("trees reach %.3f of the bound, want 0.9", share)
 	}
 }

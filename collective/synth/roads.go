@@ -225,7 +225,7 @@ func (t *timetable) pick(list []hop, up bool, ready [][]float64, do func(hop)) {
 
 // side is 1 for what leaves a host, where that has channels of its own.
 func (t *timetable) side(from, to int) int {
-	if t.sides == 2 && t.plan.Net.Hosts[from] != t.plan.Net.Hosts[to] {
+	if t.sides == 2 && t.box[from] != t.box[to] {
 		return 1
 	}
 	return 0

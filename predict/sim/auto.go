@@ -427,7 +427,7 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	case f.Program != nil:
 		return f, nil
 	case s.failed != nil:
-		return nil, s.failed
+		return nil, net.unreached([]Job{{Place: wish.gpus(g, n)}}, s.failed)
 	}
 	return nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
 }

@@ -268,3 +268,22 @@ func TestSynthesisLeavesOutWhatTakesLong(t *testing.T) {
 		t.Errorf("%d forms were left out; the one taken has %d actions", left, s.Result.Actions)
 	}
 }
+
+// Boxes of ranks that one network switch joins: the link into the box and the one out of it are both kept busy, and blocks of an all-to-all
+// pass straight.
+func TestBoxesBehindOneSwitchReachTheBound(t *testing.T) {
+	for _, c := range []struct {
+		graph linkGraph
+		op    sched.Collective
+		least float64
+	}{
+		{boxGraph("4 boxes of 8, one switch", 4, 8, 1, 100, 50, -1, -1), sched.AllReduce, 0.95},
+		{boxGraph("2 boxes of 6, one switch", 2, 6, 1, 100, 40, -1, -1), sched.AllToAll, 0.99},
+		{boxGraph("2 boxes of 4, one switch", 2, 4, 1, 10, 1, -1, -1), sched.AllToAll, 0.99},
+		{boxGraph("2 boxes of 6, two rails", 2, 6, 2, 300, 25, -1, -1), sched.AllToAll, 0.92},
+	} {
+		if share, why := shareOf(t, c.graph, c.op); share < c.least {
+			t.Errorf("%s, %s: %.1f%% of the bound, want %.0f%%: %s", c.graph.name, c.op, 100*share, 100*c.least, why)
+		}
+	}
+}
