@@ -698,6 +698,14 @@ func (f *trainFlags) finish(q *plan.Question, a *answer) error {
 	return nil
 }
 
+// whole writes a number without an exponent: four digits, or all before the point.
+func whole(v float64) string {
+	if v >= 1e3 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
 func gigabytes(b float64) string { return fmt.Sprintf("%.1f GB", b/1e9) }
 
 // realDays is how long days of training take with failures: built-in rates, saves to a store of 100 GB/s, and as many spares as are enough.
@@ -752,8 +760,8 @@ func (f *trainFlags) print(w io.Writer, q *plan.Question, a *answer) error {
 	if q.Model.CNN != nil {
 		unit = "images"
 	}
-	line("step", "%.4g s, %.4g %s/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%",
-		a.Step, a.TokensPerS, unit, a.TFLOPS, a.Convention, 100*a.MFU)
+	line("step", "%.4g s, %s %s/s per GPU, %.0f TFLOP/s per GPU (%s), MFU %.1f%%",
+		a.Step, whole(a.TokensPerS), unit, a.TFLOPS, a.Convention, 100*a.MFU)
 	if a.Interval != nil {
 		line("", "%s", a.Interval)
 	}

@@ -39,6 +39,7 @@ type Config struct {
 	EPOverlap bool
 	Blocking  bool // sends between pipeline stages
 	Flash     *bool
+	Eager     bool // nothing is compiled
 	Dropout   bool
 	Looped    bool // products of experts one after the other
 	Fused     bool // grouped products of experts that apply the activation
@@ -331,6 +332,7 @@ func readTorchtitan(name string, data []byte) (*Config, error) {
 			}
 		}
 	}
+	c.Eager = !truthy(table(m, "compile")["enable"]) && !truthy(t["compile"])
 	on, async := true, truthy(p["enable_async_tensor_parallel"])
 	c.Overlap, c.TPOverlap = &on, &async
 	if fmt.Sprint(p["context_parallel_rotate_method"]) != "alltoall" {

@@ -227,7 +227,7 @@ func (c *Config) flags(l *Layout, m *work.Model) {
 		l.TPOverlap = l.TPOverlap || c.TPOverlap != nil
 	}
 	l.EPOverlap = c.EPOverlap && l.mayHideExperts()
-	l.Blocking, l.Offload, l.Dropout = c.Blocking, c.Offload, c.Dropout
+	l.Blocking, l.Offload, l.Dropout, l.Eager = c.Blocking, c.Offload, c.Dropout, c.Eager
 	c.experts(l, m)
 }
 

@@ -214,7 +214,7 @@ func emitTorchtitan(m *work.Model, l Layout) (string, error) {
 	case len(l.Recompute.Modules) > 0:
 		mode = "selective\"\nselective_ac_option = \"op"
 	}
-	p("\n[activation_checkpoint]\nmode = \"%s\"\n\n[compile]\nenable = true", mode)
+	p("\n[activation_checkpoint]\nmode = \"%s\"\n\n[compile]\nenable = %t", mode, !l.Eager)
 	return b.String(), nil
 }
 

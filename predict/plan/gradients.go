@@ -177,8 +177,14 @@ func (x *exchange) show(p *pricer, hide, forward float64) {
 		x.shownR, x.shownG = x.reduce*p.h.Bare, x.gather*p.h.Bare
 		return
 	}
-	// Buckets: the last one has nothing left to hide behind.
-	x.shownR, x.shownG = max(x.reduce-hide, x.reduce*.04), max(x.gather-forward, x.gather*.04)
+	x.shownR, x.shownG = p.h.besides(x.reduce, hide), p.h.besides(x.gather, forward)
+}
+
+// besides is what a transfer in buckets adds to a step if so much compute can run beside it. The last bucket has nothing left to hide
+// behind, and what is hidden slows compute down.
+func (h Habits) besides(transfer, compute float64) float64 {
+	const last = .04
+	return max(transfer-compute, transfer*last) + h.Shadow*min(transfer*(1-last), compute)
 }
 
 // exchangeLeast is the least that data parallelism adds to a step. What a reduction hides behind is known before a run where the last pass

@@ -21,16 +21,27 @@ type Interval struct {
 	Class  string  `json:"class"`
 	Models int     `json:"models"` // that the class has
 	Steps  int     `json:"steps"`
+	Took   float64 `json:"measured_over_predicted,omitempty"` // in the median of the class, where that is far from 1
 }
 
-// confidence is the share of steps that an interval is to contain.
-const confidence = .9
+// confidence is the share of steps that an interval is to contain. Of a class of few models its errors' quantile is nearer to the largest.
+const (
+	confidence = .9
+	enough     = 9 // models that support it
+	fewer      = .96
+)
+
+// biased is the median error of a class from which on an answer says so.
+const biased = .15
 
 // String says what stands behind an interval.
 func (i Interval) String() string {
 	text := fmt.Sprintf("90%% interval %.4g to %.4g s, from %d left-out steps of %d %s models", i.Low, i.High, i.Steps, i.Models, i.Class)
-	if i.Models < 9 {
-		text += "; fewer than 9 models cannot support 90%"
+	if i.Models < enough {
+		text += fmt.Sprintf("; fewer than %d models cannot support 90%%", enough)
+	}
+	if i.Took > 0 {
+		text += fmt.Sprintf("; measured steps took %.2f times as long as predicted in the median: do not rely on this figure", i.Took)
 	}
 	return text
 }
@@ -91,10 +102,27 @@ func spreadOf(class, leave string) (spread float64, models, steps int) {
 			by[e.model] = append(by[e.model], e.error)
 		}
 	}
-	if class == sinkClass { // two models: the largest error of all with experts
+	switch {
+	case class == sinkClass: // two models: the largest error of all with experts
 		return conformal(by, 1)
+	case len(by) < enough:
+		return conformal(by, fewer)
 	}
 	return conformal(by, confidence)
+}
+
+// tookOf is what measured steps of a class took over what was predicted, in the median; 0 where that is near 1.
+func tookOf(class string) float64 {
+	var all []float64
+	for _, e := range outsideErrors() {
+		if e.class == class {
+			all = append(all, 1/(1+e.error))
+		}
+	}
+	if took := median(all); took > 1+biased || took < 1-biased && took > 0 {
+		return took
+	}
+	return 0
 }
 
 // shares reports whether errors of a class say something of another: sinkClass has too few of its own.
@@ -136,7 +164,7 @@ func (q Question) interval(step float64) *Interval {
 	if models == 0 {
 		return nil
 	}
-	return &Interval{step * math.Exp(-spread), step * math.Exp(spread), class, models, steps}
+	return &Interval{step * math.Exp(-spread), step * math.Exp(spread), class, models, steps, tookOf(class)}
 }
 
 // MemoryInterval is where a peak lies with 90% confidence. It is calibrated on measured peaks of left-out models, as Interval is.

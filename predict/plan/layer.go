@@ -95,12 +95,15 @@ func (p *pricer) layer(moe bool) layerTime {
 		at *= 2
 	}
 	switch {
-	case !l.Flash:
-		at = p.unfused(heads, d, false)
+	case l.TEScores: // the tables' kernels are of the same kind
 	case p.f == FSDP && c.Table == "a100":
 		at *= p.h.AttnA100
 	case p.f == FSDP && c.Table == "h100":
 		at *= p.h.AttnH100
+	}
+	back := at * p.h.AttnBack
+	if !l.Flash { // kernels that write scores do the same work and more
+		at, back = max(p.unfused(heads, d, false), at), max(p.unfused(heads, d, true), back)
 	}
 	if m.Windowed > 0 && float64(m.Window) < seq {
 		w := min(float64(m.Window)+windowBlock, seq) // kernels skip whole blocks of keys only
@@ -109,13 +112,13 @@ func (p *pricer) layer(moe bool) layerTime {
 			short = at * w / seq
 		}
 		share := float64(m.Windowed) / float64(m.Layers)
-		at = at*(1-share) + min(short, at)*share
+		less := 1 - share + min(short/at, 1)*share
+		at = at * less
+		if l.Flash {
+			back *= less
+		}
 	}
 	x.attn = at
-	back := at * p.h.AttnBack
-	if !l.Flash {
-		back = p.unfused(heads, d, true)
-	}
 	x.f += at
 	x.b += back
 
@@ -124,6 +127,9 @@ func (p *pricer) layer(moe bool) layerTime {
 		outer = t
 	}
 	bytes := T * (16*h/outer + 4*(heads+kv)*d)
+	if l.Eager && p.f == FSDP {
+		bytes += p.operators(h/outer, (heads+kv)*d)
+	}
 	mlp := func(tokens, f float64) float64 {
 		if m.Gated {
 			return tokens * 6 * f
@@ -139,6 +145,9 @@ func (p *pricer) layer(moe bool) layerTime {
 		x.mlp += add(p.product(T, g*f, h))
 		x.mlp += add(p.product(T, h, f))
 		bytes += mlp(T, f)
+		if l.Eager && p.f == FSDP { // the product of both halves writes and reads once more
+			bytes += 4 * T * f
+		}
 	} else {
 		// Tokens of a rank, before routing: with sequence parallelism and whole experts a TP rank
 		// holds its share only.
@@ -176,9 +185,9 @@ func (p *pricer) layer(moe bool) layerTime {
 		if l.Sequence {
 			ag, _ := p.mc.Collective(sched.AllGather, l.TP, 1, buf*p.gathered())
 			rs, _ := p.mc.Collective(sched.ReduceScatter, l.TP, 1, buf)
-			x.tpF, x.tpB = 2*(ag+rs), 4*ag+2*rs
+			x.tpF, x.tpB, x.gathers = 2*(ag+rs), 4*ag+2*rs, 2*ag
 			if moe && l.ETP < l.TP { // experts take the sequence's share as it is
-				x.tpF, x.tpB = ag+rs, 2*ag+rs
+				x.tpF, x.tpB, x.gathers = ag+rs, 2*ag+rs, ag
 			}
 		} else {
 			ar, _ := p.mc.Collective(sched.AllReduce, l.TP, 1, buf)
@@ -198,10 +207,16 @@ func (p *pricer) layer(moe bool) layerTime {
 			hop, _ := p.mc.Send(l.TP*(l.CP-1), 4*T*kv*d)
 			hop *= p.mc.longer(Transfer{Op: sched.AllGather, Ranks: l.CP, Stride: l.TP, Bytes: 4 * T * kv * d * n})
 			x.cpF = max((n-1)*hop-at*(n-1)/n, 0) + hop/2
-			x.cpB = max((n-1)*2*hop-at*p.h.AttnBack*(n-1)/n, 0) + hop
+			x.cpB = max((n-1)*2*hop-back*(n-1)/n, 0) + hop
 		}
 	}
 	return x
+}
+
+// operators is the bytes that a layer moves more where nothing compiles it. Each of its two norms is widened to fp32, squared, averaged,
+// scaled, weighted and narrowed again by kernels of their own, 40 bytes a number and not 4; rotations are in fp32, 20 and not 4.
+func (p *pricer) operators(hidden, rotated float64) float64 {
+	return p.tc * (2*36*hidden + 16*rotated)
 }
 
 // gathered is the bytes of what tensor parallel ranks gather, over those of bf16. Transformer Engine quantises the inputs of products before

@@ -72,10 +72,12 @@ type Layout struct {
 	DPOverlap bool           `json:"dp_overlap"`             // of it, gradients are reduced beside the last backward: Megatron's --overlap-grad-reduce
 	Blocking  bool           `json:"blocking_p2p,omitempty"` // a rank computes nothing while it sends to another stage
 	Flash     bool           `json:"flash"`                  // attention never writes its scores
+	TEScores  bool           `json:"te_attention,omitempty"` // in PyTorch, attention by Transformer Engine, not FlashAttention-2
+	Eager     bool           `json:"eager,omitempty"`        // in PyTorch, norms, rotations and activations are not compiled
 	FusedLoss bool           `json:"fused_loss,omitempty"`   // the loss keeps no copy of the logits; Megatron's never does
 	Dropout   bool           `json:"dropout,omitempty"`
 	Looped    bool           `json:"looped_experts,omitempty"` // products of experts one after the other, not grouped
-	Fused     bool           `json:"fused_experts,omitempty"`  // grouped products that apply the activation: Megatron's --use-transformer-engine-op-fuser
+	Fused     bool           `json:"fused_experts,omitempty"`  // with their activation: Megatron's --use-transformer-engine-op-fuser
 	FP8Scores bool           `json:"fp8_attention,omitempty"`  // attention multiplies in fp8, too: Megatron's --fp8-dot-product-attention
 	Sender    string         `json:"dispatcher,omitempty"`     // what brings tokens to experts: alltoall (also ""), deepep, hybridep
 	Offload   bool           `json:"offload,omitempty"`        // the optimizer's state lives in host memory
@@ -151,6 +153,8 @@ var settings = []setting{
 	truth("dp-overlap", func(l *Layout) *bool { return &l.DPOverlap }),
 	either("p2p", "overlap", "blocking", func(l *Layout) *bool { return &l.Blocking }),
 	truth("flash", func(l *Layout) *bool { return &l.Flash }),
+	either("attention", "torch", "te", func(l *Layout) *bool { return &l.TEScores }),
+	either("compile", "on", "off", func(l *Layout) *bool { return &l.Eager }),
 	either("loss", "plain", "fused", func(l *Layout) *bool { return &l.FusedLoss }),
 	truth("dropout", func(l *Layout) *bool { return &l.Dropout }),
 	{"experts", readExperts},
@@ -325,6 +329,7 @@ func (l Layout) String() string {
 		{"recompute", l.Recompute, true}, {"dtype", l.Dtype, true},
 		{"grad", l.Grad, true}, {"phase", l.Phase, l.Phase != "pretrain"}, {"overlap", "off", !l.Overlap}, {"tp-overlap", "off", !l.TPOverlap},
 		{"ep-overlap", "on", l.EPOverlap}, {"dp-overlap", "off", !l.DPOverlap}, {"p2p", "blocking", l.Blocking}, {"flash", "off", !l.Flash},
+		{"attention", "te", l.TEScores}, {"compile", "off", l.Eager},
 		{"loss", "fused", l.FusedLoss}, {"dropout", "on", l.Dropout}, {"experts", "looped", l.Looped},
 		{"experts", "fused", l.Fused}, {"dispatcher", l.Sender, l.copiesOnce()}, {"fp8-attention", "on", l.FP8Scores},
 		{"imbalance", l.Imbalance, l.Imbalance > 1}, {"offload", "on", l.Offload},

@@ -404,12 +404,8 @@ func (p *pricer) atLeast(stages []chunkTime) []float64 {
 	if pipe.Check() != nil {
 		return nil
 	}
-	n, err := pipe.HoldsAtLeast()
-	if err != nil {
-		return nil
-	}
-	out := make([]float64, len(n))
-	for i, x := range n {
+	out := make([]float64, pipe.Ranks)
+	for i, x := range pipe.HoldsAtLeast() {
 		out[i] = float64(x)
 	}
 	return out

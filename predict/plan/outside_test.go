@@ -356,15 +356,15 @@ func TestRecomputeCostsItsModules(t *testing.T) {
 	l.Recompute.Modules = []string{"mla_up_proj"}
 	p := newPricer(m, mc, Megatron, l, habits)
 	k := p.layer(true)
-	if share := p.again(k, 1) / k.gemm; share < .06 || share > .14 {
+	if share := p.again(k, 1, 0) / k.gemm; share < .06 || share > .14 {
 		t.Errorf("mla_up_proj computes %.1f%% of a layer's products again; its parameters are 9%% of those in use", 100*share)
 	}
 	p.l.Recompute.Modules = []string{"mlp"}
-	if again := p.again(k, 1); again != 0 {
+	if again := p.again(k, 1, 0); again != 0 {
 		t.Errorf("a layer with experts has no plain MLP, and computes %g s of it again", again)
 	}
-	if dense := p.layer(false); p.again(dense, 1) < .3*dense.gemm {
-		t.Errorf("the MLP of a dense layer is %.0f%% of its products", 100*p.again(dense, 1)/dense.gemm)
+	if dense := p.layer(false); p.again(dense, 1, 0) < .3*dense.gemm {
+		t.Errorf("the MLP of a dense layer is %.0f%% of its products", 100*p.again(dense, 1, 0)/dense.gemm)
 	}
 }
 

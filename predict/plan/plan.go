@@ -217,7 +217,7 @@ func (p *pricer) transformer(c *Cost, stages []chunkTime, factor float64, why bo
 	}
 	data, reduction, dataTerms := p.data(hide*.9, forward*.9)
 	c.Hide, c.Reduce = hide*.9, reduction
-	c.Step = r.Period + data + opt
+	c.Step = (r.Period + data + opt) * p.h.waits(l.GPUs())
 	c.Bubble = r.Bubble * r.Period / c.Step
 	m := float64(l.MicroBatches())
 	shown := data
@@ -229,6 +229,16 @@ func (p *pricer) transformer(c *Cost, stages []chunkTime, factor float64, why bo
 		c.Why = p.tree(c, stages, r, send.longest, send.how, data, dataTerms, opt, optWhy, factor)
 	}
 	return true, nil
+}
+
+// waits is how many times as long a step takes as GPUs wait for the slowest of them: the largest of n normal figures lies sqrt(2 ln n)
+// standard deviations above their mean. What the GPUs of a host wait for is in the factor of kernels.
+func (h Habits) waits(gpus int) float64 {
+	const host = 8
+	if gpus <= host {
+		return 1
+	}
+	return 1 + h.Slowest*(math.Sqrt(2*math.Log(float64(gpus)))-math.Sqrt(2*math.Log(host)))
 }
 
 // part is a virtual stage that a rank runs, and the share of the micro-batches that it runs of it.
@@ -336,7 +346,7 @@ func (p *pricer) convolution(c *Cost, factor float64) {
 	one := flops / (p.mc.Chip.Peak["bf16"] * .35) * factor
 	data, _, _ := p.data(one*.6, one*.3)
 	opt, _ := p.optimizer()
-	c.Step = float64(l.MicroBatches())*one + data + opt
+	c.Step = (float64(l.MicroBatches())*one + data + opt) * p.h.waits(l.GPUs())
 	c.Shown = data / c.Step
 	c.Notes = append(c.Notes, "no measured step of a convolutional network stands behind this; 35% of the peak is assumed")
 }
@@ -450,9 +460,14 @@ func (p *pricer) tree(c *Cost, stages []chunkTime, r *schedule.Result, send floa
 	if l.PP > 1 {
 		pipe.Terms = append(pipe.Terms, Term{Name: "one transfer between stages", Note: true, Value: send, Unit: "s", Why: sendHow})
 	}
-	return &Term{Name: "step", Value: c.Step, Unit: "s", Why: "pipeline + data parallel transfers + optimizer", Terms: []Term{
+	terms := []Term{
 		pipe,
 		{Name: "data parallel transfers that nothing hides", Value: data, Unit: "s", Terms: dataTerms},
 		{Name: "optimizer", Value: opt, Unit: "s", Why: optWhy},
-	}}
+	}
+	if times := p.h.waits(l.GPUs()); times > 1 {
+		terms = append(terms, Term{Name: "waiting for the slowest GPU", Value: c.Step * (1 - 1/times), Unit: "s",
+			Why: fmt.Sprintf("%.1f%%: speeds of %d GPUs vary by %.1f%%", 100*(times-1), l.GPUs(), 100*p.h.Slowest)})
+	}
+	return &Term{Name: "step", Value: c.Step, Unit: "s", Why: "pipeline + data parallel transfers + optimizer + waiting", Terms: terms}
 }

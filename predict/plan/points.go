@@ -101,6 +101,7 @@ var Points = sync.OnceValue(func() []Point {
 			l.Grad, l.Overlap = "fp32", false
 		case p.Release == "torchtitan": // some rows are with its asynchronous tensor parallelism, and say so
 			l.TPOverlap = l.TP == 1 || f["remark"] == "async"
+			l.Eager = f["remark"] == "eager"
 		case p.Framework == Megatron:
 			l.Grad = "bf16"
 			if p.Model.Experts > 0 {
@@ -304,8 +305,23 @@ var factorRows = sync.OnceValue(func() []factorRow {
 })
 
 // FactorFor gives the ratio of kernels in a running step to kernels alone, for a framework, a GPU and a
-// type, and where it comes from. A combination that nobody measured takes the row that is most like it, and says so.
+// type, and where it comes from. A combination that nobody measured takes the row that is most like it, and says so. Attention
+// that writes its scores makes no other kernel faster.
 func FactorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string) {
+	value, from := factorFor(f, gpu, dtype, moe, flash)
+	if flash {
+		return value, from
+	}
+	measured := slices.ContainsFunc(factorRows(), func(r factorRow) bool {
+		return r.framework == f && chipOf(r.gpu) == chipOf(gpu) && !r.flash
+	})
+	if other, source := factorFor(f, gpu, dtype, moe, true); !measured && other > value {
+		return other, source
+	}
+	return value, from
+}
+
+func factorFor(f Framework, gpu, dtype string, moe, flash bool) (float64, string) {
 	if dtype == "fp16" || dtype == "fp32" {
 		dtype = "bf16"
 	}

@@ -117,6 +117,7 @@ type searcher struct {
 	within float64
 
 	round
+	slow  float64          // how many times as long as by themselves steps of the grid that is looked at take; 1 outside of grids
 	open  float64          // the least that a layout of the family that is looked at takes, if it may fit
 	fit   []*Cost          // candidates, the fastest first
 	known map[string]*Cost // candidates by their names without the split
@@ -137,12 +138,13 @@ type searcher struct {
 
 func newSearcher(m *work.Model, mc *Machine, f Framework, w Wish, h Habits) *searcher {
 	s := &searcher{space: newSpace(m, mc, f, w), mc: mc, top: w.Top, within: w.Within, out: &Found{}, known: map[string]*Cost{},
-		small: math.Inf(1), rules: map[rule]bool{}, chains: map[grain]float64{}}
+		small: math.Inf(1), slow: 1, rules: map[rule]bool{}, chains: map[grain]float64{}}
 	still := *mc
 	still.still, still.products, still.attentions = true, nil, nil
 	s.still = &still
 	s.t = gemmType(s.base.Dtype)
 	s.scale = newScale(newPricer(m, mc, f, s.base, h))
+	s.scale.splits = slices.ContainsFunc(s.schedules(), schedule.Kind.Splits)
 	if s.top == 0 {
 		s.top = 10
 	}
@@ -163,7 +165,7 @@ func (s *searcher) kept() float64 {
 	if len(s.fit) < s.top {
 		return math.Inf(1)
 	}
-	return s.fit[s.top-1].Step
+	return s.fit[s.top-1].Step / s.slow
 }
 
 func (s *searcher) wide() float64 {
@@ -173,7 +175,7 @@ func (s *searcher) wide() float64 {
 	if !s.front {
 		return s.kept()
 	}
-	return max(s.kept(), s.fit[0].Step*s.within)
+	return max(s.kept(), s.fit[0].Step*s.within/s.slow)
 }
 
 // branch is a family, with the least that its layouts take. Families are many and few are looked at, so at first it is what they take if
@@ -220,9 +222,10 @@ func (s *searcher) count(x *branch) {
 	x.first = x.least
 }
 
-// shared is the least time of a step: whatever data ranks and stages there are, they share the work of a batch.
+// shared is the least time of a step: whatever data ranks and stages there are, they share the work of a batch. Fewer GPUs wait less for
+// the slowest of them, which is worth less than what they have to do more.
 func (s *searcher) shared(l Layout, chain float64) float64 {
-	return float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus)
+	return float64(s.w.Batch) / float64(l.Micro) * chain * float64(l.TP*l.CP) / float64(s.gpus) * s.h.waits(s.gpus)
 }
 
 // place is a number of data ranks and stages, and the least that layouts there take, as far as walks have learnt.
@@ -355,7 +358,7 @@ func (s *searcher) feasible(l Layout) bool {
 func (s *searcher) family(x *branch) {
 	if x.grids == nil {
 		s.grids(x.l, func(l Layout) {
-			x.grids = append(x.grids, place{l.DP, l.PP, float64(l.MicroBatches()) * x.chain / float64(l.PP)})
+			x.grids = append(x.grids, place{l.DP, l.PP, float64(l.MicroBatches()) * x.chain / float64(l.PP) * s.h.waits(l.GPUs())})
 		})
 	}
 	slices.SortStableFunc(x.grids, func(a, b place) int { return cmp.Compare(a.least, b.least) })
@@ -371,7 +374,9 @@ func (s *searcher) family(x *branch) {
 		s.open = math.Inf(1)
 		l := x.l
 		l.DP, l.PP = g.dp, g.pp
+		s.slow = s.h.waits(l.GPUs())
 		s.grid(l, k)
+		s.open, s.slow = s.open*s.slow, 1
 		g.least = max(g.least, s.open)
 		s.open = min(others, s.open)
 	}
@@ -573,7 +578,7 @@ func (s *searcher) behind(p *pricer, seconds, bytes float64) bool {
 	}
 	peak, _, _ := p.settled(bytes, p.spare())
 	for _, c := range s.fit {
-		if c.Step > seconds {
+		if c.Step > seconds*s.slow {
 			return false
 		}
 		if c.Peak <= peak {

@@ -36,11 +36,12 @@ type Habits struct {
 	Stage    float64 // seconds of host time a layer and pass more, in DeepSpeed's pipelines without overlap
 	Eager    float64 // seconds of host time a layer and pass where the framework overlaps nothing: kernels are started one by one
 	Bare     float64 // gradients reduced after backward, without overlap: time over NCCL's own
+	Slowest  float64 // standard deviation of GPUs' speeds: a step waits for the slowest of them
 }
 
 // habits are the fitted values; see docs/reference/plan-accuracy.md.
 var habits = Habits{TPShown: .3, TPAsync: .7, EPShown: 1, AttnBack: 2.9, AttnA100: 1.3, AttnH100: 2.2, Vector: 1, Launch: 59e-6,
-	MoEHost: 3e-3, Shadow: .2, Permute: 7, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5}
+	MoEHost: 3e-3, Shadow: .2, Permute: 7, Stage: 1.5e-3, Eager: 1.2e-3, Bare: 1.5, Slowest: .02}
 
 // windowBlock is the keys that attention takes at once: a window begins and ends within a block, and both are computed whole.
 const windowBlock = 128
@@ -56,6 +57,7 @@ type layerTime struct {
 	up, mlp    float64 // of gemm: what widens the latent of MLA, and the MLP of a layer without experts
 	shared     float64 // of gemm: shared experts
 	moe        float64 // of gemm: all that a layer with experts has beside attention
+	gathers    float64 // of tpF: gathers of inputs; the rest are scatters of sums
 }
 
 // unitTimes is what the parts of a model take for one micro-batch: the same for all layouts of a family.
@@ -312,6 +314,15 @@ func (p *pricer) beside(compute, transfer float64) float64 {
 	return max(compute+p.h.Shadow*min(transfer, compute), transfer)
 }
 
+// best is the time of compute beside the transfers of parameters and those of experts, where the latter may also run by themselves:
+// where parameters already take longer than compute, nothing is left to hide experts' behind.
+func (p *pricer) best(compute, parameters, experts float64) float64 {
+	if experts == 0 {
+		return p.beside(compute, parameters)
+	}
+	return min(p.beside(compute, parameters+experts), p.beside(compute+experts, parameters))
+}
+
 func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, reduce float64) {
 	l := p.l
 	tpF, tpB, epF, epB := k.tpF, k.tpB, k.epF, k.epB
@@ -343,7 +354,7 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 	shownF, shownB := tpF+epF+k.cpF, tpB+epB+k.cpB
 	copiedF, copiedB := p.copied(moe, gather)
 	copiedF, copiedB = copiedF*factor, copiedB*factor
-	fTime := max(p.beside(f+copiedF+shownF, gather+hidF), host)
+	fTime := max(p.best(f+copiedF+shownF, gather, hidF), host)
 	b, w, passes := k.b*factor, k.w*factor, 2.0
 	if l.Phase == "lora" {
 		w, passes = 0, 1
@@ -353,10 +364,13 @@ func (p *pricer) addLayer(x *chunkTime, k layerTime, moe bool, factor, gather, r
 	case l.Recompute.Full:
 		again = max(f+shownF, host)
 	case len(l.Recompute.Modules) > 0:
-		again = p.again(k, factor)
+		again = p.again(k, factor, tpF)
 	}
 	b += copiedB
-	bTime := max(p.beside(b+w+shownB+again, gather+reduce+hidB), passes*host) - w
+	bTime := max(p.best(b+w+shownB+again, gather+reduce, hidB), passes*host) - w
+	if l.Schedule.Splits() && w > 0 { // weight gradients run later, beside nothing
+		bTime, w = max(p.best(b+shownB+again, gather+reduce, hidB), host), max(w, host)
+	}
 	x.F += fTime
 	x.B += bTime
 	x.W += w
@@ -392,9 +406,23 @@ func (p *pricer) copied(moe bool, gather float64) (forward, backward float64) {
 // of the six transfers. The gathers of the two rows' gradients, and all of forward, have nothing beside them.
 func (p *pricer) plainBack() float64 { return 2.0/6 + p.h.Shadow*4/6 }
 
+// sentAgain is what selective recompute sends once more, of the tensor parallel transfers of a forward pass that nothing hides: an MLP has
+// half of them, and torchtitan's operators keep the sums that they scattered but gather inputs again.
+func (p *pricer) sentAgain(k layerTime, shown float64) float64 {
+	switch r := p.l.Recompute; {
+	case k.tpF == 0:
+		return 0
+	case r.Has("op"):
+		return shown * k.gathers / k.tpF
+	case r.Has("mlp") && k.mlp > 0:
+		return shown / 2
+	}
+	return 0
+}
+
 // again is the time of what selective recompute computes once more.
-func (p *pricer) again(k layerTime, factor float64) float64 {
-	t := 0.0
+func (p *pricer) again(k layerTime, factor, shown float64) float64 {
+	t, sent := 0.0, p.sentAgain(k, shown)
 	r := p.l.Recompute
 	if r.Has("core_attn") {
 		t += k.attn
@@ -413,9 +441,9 @@ func (p *pricer) again(k layerTime, factor float64) float64 {
 	}
 	switch {
 	case r.Has("moe"):
-		return (t+k.moe)*factor + k.epF
+		return (t+k.moe)*factor + k.epF + sent
 	case r.Has("shared_experts"):
 		t += k.shared
 	}
-	return t * factor
+	return t*factor + sent
 }

@@ -10,8 +10,8 @@ type scale struct {
 	moe []int // layers with experts below each layer
 
 	// Of one state and set of modules that are computed again.
-	seconds     [2][2]float64 // a layer's passes by kind, with expert traffic that is shown and that is hidden
-	first, last [2]float64    // what the first and the last chunk take besides: embedding; head and layers that predict further tokens
+	seconds     [4][2]float64 // a layer's passes by kind, as variant says
+	first, last [4]float64    // what the first and the last chunk take besides: embedding; head and layers that predict further tokens
 	state, kept [2]float64    // a layer's state, and what a micro-batch leaves in it
 	fixed       float64       // bytes of every rank
 	embedding   float64       // more bytes of the rank of the first chunk
@@ -19,8 +19,12 @@ type scale struct {
 	tied        float64       // bytes of the copy of a tied embedding, unless that rank has both ends
 	ready       bool
 
-	ranks []rank // used again
+	splits bool   // some schedule of the search splits backward
+	ranks  []rank // used again
 }
+
+// variant tells layouts of one state apart that take other times: whether expert traffic is hidden, and whether backward is split.
+func variant(l *Layout) int { return b2i(l.EPOverlap) + 2*b2i(l.Schedule.Splits()) }
 
 // newScale counts the layers with experts.
 func newScale(p *pricer) *scale {
@@ -35,16 +39,18 @@ func newScale(p *pricer) *scale {
 func (s *scale) set(p *pricer, factor float64) {
 	q := *p
 	gather, reduce := p.zero3()
-	for hidden := range 2 {
-		q.l.EPOverlap = hidden == 1
+	kindsOf := []schedule.Kind{schedule.OneFOneB, schedule.ZBH1}[:1+b2i(s.splits)]
+	for i := range 2 * len(kindsOf) {
+		q.l.EPOverlap, q.l.Schedule = i%2 == 1, kindsOf[i/2]
 		q.l.PP, q.l.VPP, q.cut = 2, 1, []int{0, 0}
 		q.scratch = scratch{}
 		ends := q.stages(factor)
-		s.first[hidden], s.last[hidden] = ends[0].sum(), ends[1].sum()
-		for i := range 2 {
-			s.seconds[hidden][i] = q.one(i == 1, factor, gather, reduce).sum()
+		v := variant(&q.l)
+		s.first[v], s.last[v] = ends[0].sum(), ends[1].sum()
+		for kind := range 2 {
+			s.seconds[v][kind] = q.one(kind == 1, factor, gather, reduce).sum()
 			if !p.l.Overlap && p.l.PP > 1 && p.f == DeepSpeed {
-				s.seconds[hidden][i] += 2 * p.h.Stage
+				s.seconds[v][kind] += 2 * p.h.Stage
 			}
 		}
 	}
@@ -100,16 +106,16 @@ func (s *scale) quick(l *Layout, hops []float64, counts []int, limit float64) bo
 		return true
 	}
 	limit *= rounding
-	hidden, micro := b2i(l.EPOverlap), float64(l.MicroBatches())
-	each := s.seconds[hidden]
+	v, micro := variant(l), float64(l.MicroBatches())
+	each := s.seconds[v]
 	wait, at := 0.0, 0
 	for r, x := range ranks {
 		busy := x.of(each)
 		if r == 0 {
-			busy += s.first[hidden]
+			busy += s.first[v]
 		}
 		if r == s.end(l) {
-			busy += s.last[hidden]
+			busy += s.last[v]
 		}
 		if wait+micro*busy > limit {
 			return false
@@ -120,7 +126,7 @@ func (s *scale) quick(l *Layout, hops []float64, counts []int, limit float64) bo
 			at += n
 			wait += rank{float64(n - moe), float64(moe)}.of(each) + 2*hops[r]
 			if r == 0 {
-				wait += s.first[hidden]
+				wait += s.first[v]
 			}
 		}
 	}

@@ -1,8 +1,11 @@
 package schedule
 
 import (
-	"github.com/weft-fabric/weft/model/heap"
 	"math"
+	"slices"
+	"sync"
+
+	"github.com/weft-fabric/weft/model/heap"
 )
 
 // room reports whether a rank may begin a forward pass of a stage when it holds the activations of
@@ -30,39 +33,67 @@ type moment struct {
 // Before orders by time, then by what was noted first.
 func (x moment) Before(y moment) bool { return x.at < y.at || x.at == y.at && x.seq < y.seq }
 
-// greedy runs the kinds that split backward: whenever a rank is free it takes a backward pass if one
+// greedy runs dualpipe: whenever a rank is free it takes a backward pass if one
 // is ready, else a forward pass if its memory allows, else a weight gradient.
-func (p Pipe) greedy() (*Result, error) { return p.choose(p.Micro, false) }
-
-// HoldsAtLeast is a lower bound of Alive for kinds whose ranks choose their passes while they run: what they hold until the first stage
-// has begun a few micro-batches for each rank. Until then nobody knows how many more there are. It needs the costs.
-func (p Pipe) HoldsAtLeast() ([]int, error) {
-	if p.Kind != ZBV && p.Kind != DualPipe && p.Kind != ZB1P && p.Kind != ZB2P {
-		out := make([]int, p.Ranks)
-		for i := range out {
-			out[i], _ = p.Holds(i)
-		}
-		return out, nil
-	}
-	r, err := p.choose(min(p.Micro, 2*p.Ranks+2), true)
-	if err != nil {
-		return nil, err
-	}
-	if p.Kind == ZB1P || p.Kind == ZB2P { // or in the order of the paper, whichever is faster
-		for i := range r.Alive {
-			r.Alive[i] = min(r.Alive[i], p.inOrder(i))
-		}
-	}
-	return r.Alive, nil
+func (p Pipe) greedy() *Result {
+	r, _ := p.choose(p.Micro, false)
+	return r
 }
 
-// choose runs that many micro-batches, or only until a first stage has begun all of them.
-func (p Pipe) choose(micro int, begin bool) (*Result, error) {
+// plan is an order of passes, and the most chunk activations that each rank holds at once in it.
+type plan struct {
+	ranks [][]pass
+	alive []int
+}
+
+// latest is the plan that was made last: a search asks for many pipelines of the same numbers, one after the other.
+var latest struct {
+	sync.Mutex
+	kind                 Kind
+	ranks, chunks, micro int
+	plan                 *plan
+}
+
+// fixed is the order of zb-v, zb-1p and zb-2p: that of greedy if all passes took the same time, and messages none. Frameworks fix the order
+// before they know what passes take, too. Chosen anew for every set of times, it would be faster with some longer passes than with short
+// ones.
+func (p Pipe) fixed() *plan {
+	latest.Lock()
+	defer latest.Unlock()
+	if x := &latest; x.plan == nil || x.kind != p.Kind || x.ranks != p.Ranks || x.chunks != p.Chunks || x.micro != p.Micro {
+		q := Pipe{Kind: p.Kind, Ranks: p.Ranks, Chunks: p.Chunks, Micro: p.Micro, Cost: slices.Repeat([]Cost{{1, 1, 1}}, p.Ranks*p.Chunks)}
+		x.kind, x.ranks, x.chunks, x.micro = p.Kind, p.Ranks, p.Chunks, p.Micro
+		_, x.plan = q.choose(p.Micro, false)
+	}
+	return latest.plan
+}
+
+// HoldsAtLeast is a lower bound of Alive. Of dualpipe, whose ranks choose their passes while they run, it is what they hold until the first
+// stage has begun a few micro-batches for each rank: until then nobody knows how many more there are. It needs the costs.
+func (p Pipe) HoldsAtLeast() []int {
+	if p.Kind == DualPipe {
+		r, _ := p.choose(min(p.Micro, 2*p.Ranks+2), true)
+		return r.Alive
+	}
+	out := make([]int, p.Ranks)
+	for i := range out {
+		n, known := p.Holds(i)
+		if !known { // zb-1p and zb-2p: in this order or the other, whichever is faster
+			n = min(p.inOrder(i), p.fixed().alive[i])
+		}
+		out[i] = n
+	}
+	return out
+}
+
+// choose runs that many micro-batches, or only until a first stage has begun all of them, and gives the order of passes.
+func (p Pipe) choose(micro int, begin bool) (*Result, *plan) {
 	// Lanes are pipelines over the same ranks: one, or two in opposite directions.
 	lanes, perLane := 1, micro
 	if p.Kind == DualPipe {
 		lanes, perLane = 2, micro/2
 	}
+	order := &plan{ranks: make([][]pass, p.Ranks)}
 	stages := p.Ranks * p.Chunks
 	idx := func(lane, stage, micro int) int { return (lane*stages+stage)*perLane + micro }
 	n := lanes * stages * perLane
@@ -112,13 +143,14 @@ func (p Pipe) choose(micro int, begin bool) (*Result, error) {
 	for i := range first {
 		first[i] = inf
 	}
-	span := func(rank, stage, micro int, pass byte, begin, end, sync float64) {
+	span := func(rank, stage, micro int, kind byte, begin, end, sync float64) {
 		r.Busy[rank] += end - begin
+		order.ranks[rank] = append(order.ranks[rank], pass{kind, stage, micro})
 		r.Time = max(r.Time, end)
 		first[rank], last[rank] = min(first[rank], begin), max(last[rank], end)
 		free[rank] = end + sync
 		if p.Trace {
-			r.Spans = append(r.Spans, Span{rank, stage / p.Ranks, micro, pass, begin, end})
+			r.Spans = append(r.Spans, Span{rank, stage / p.Ranks, micro, kind, begin, end})
 		}
 		wake(rank, free[rank])
 	}
@@ -187,7 +219,7 @@ func (p Pipe) choose(micro int, begin bool) (*Result, error) {
 			held[at(best)]++
 			r.Alive[rank] = max(r.Alive[rank], alive[rank])
 			if begin && best.stage == 0 && j == perLane-1 {
-				return r, nil
+				return r, order
 			}
 			span(rank, best.stage, j, 'F', now, end, wait(send))
 			continue
@@ -201,5 +233,6 @@ func (p Pipe) choose(micro int, begin bool) (*Result, error) {
 		}
 	}
 	r.finish(p, first, last)
-	return r, nil
+	order.alive = r.Alive
+	return r, order
 }

@@ -7,9 +7,9 @@
 //	rank 3           F0 B0 F1 B1 ...
 //
 // Step time, waiting times and live activations follow from the run; no bubble formula is used. Kinds
-// with a published order (gpipe, 1f1b, interleaved, zb-h1, zb-h2) keep it. In the others (zb-v,
-// dualpipe) a rank takes the first of: a backward pass, a forward pass if memory allows, a weight
-// gradient; zb-1p and zb-2p take the better of both methods.
+// with a published order (gpipe, 1f1b, interleaved, zb-h1, zb-h2) keep it. In dualpipe a rank takes the
+// first of: a backward pass, a forward pass if memory allows, a weight gradient. zb-v keeps the order that
+// this gives for passes of equal length; zb-1p and zb-2p take the better of both.
 package schedule
 
 import (
@@ -121,8 +121,10 @@ type Span struct {
 
 // Result is what a run gave.
 type Result struct {
-	Time   float64   // from the first pass to the last
-	Period float64   // of a step in a row of steps: Time, or for the zero-bubble kinds, whose ranks begin the next step without waiting for one another, the longest of a rank
+	Time float64 // from the first pass to the last
+	// Period is that of a step in a row of steps: Time, or where ranks check gradients later and begin the next step without waiting for one
+	// another (zero-bubble kinds but zb-v), the longest of a rank.
+	Period float64
 	Busy   []float64 // by rank
 	Alive  []int     // by rank: most chunk activations held at once
 	Bubble float64   // share of the time that the busiest rank is idle
@@ -159,11 +161,13 @@ func (p Pipe) Legal() error {
 	return nil
 }
 
-// Holds is what a run gives as Alive of a rank, known before it; false for kinds whose ranks choose their passes while they run.
+// Holds is what a run gives as Alive of a rank, known before it; false for dualpipe and for kinds that take the better of two orders.
 func (p Pipe) Holds(rank int) (int, bool) {
 	switch {
 	case p.Kind == ZBH1 || p.Kind == ZBH2:
 		return p.inOrder(rank), true
+	case p.Kind == ZBV:
+		return p.fixed().alive[rank], true
 	case p.Kind.Splits():
 		return 0, false
 	case p.Kind == GPipe:
@@ -227,8 +231,11 @@ func (p Pipe) Run() (*Result, error) {
 		return &Result{Time: t, Period: t, Busy: []float64{t}, Alive: []int{alive}, LastB: []float64{t - c.B - c.W}}, nil
 	}
 	switch p.Kind {
-	case ZBV, DualPipe:
-		return p.greedy()
+	case ZBV:
+		r, _, err := p.walk(p.fixed().ranks)
+		return r, err
+	case DualPipe:
+		return p.greedy(), nil
 	case ZBH1, ZBH2:
 		return p.ordered()
 	case ZB1P, ZB2P: // found by a search in the paper: the better of two ways here
@@ -236,7 +243,7 @@ func (p Pipe) Run() (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		b, err := p.greedy()
+		b, _, err := p.walk(p.fixed().ranks)
 		if err == nil && b.Period < a.Period {
 			return b, nil
 		}
@@ -351,7 +358,7 @@ func (p Pipe) ordered() (*Result, error) {
 	if r := p.steady(); r != nil {
 		return r, nil
 	}
-	r, _, err := p.walk()
+	r, _, err := p.walk(p.inTurn())
 	return r, err
 }
 
@@ -370,7 +377,7 @@ func (p Pipe) steady() *Result {
 	for short := groups * p.Ranks; short <= p.Micro/2; short *= 2 {
 		q := p
 		q.Micro = short + p.Micro%p.Ranks
-		r, done, err := q.walk()
+		r, done, err := q.walk(q.inTurn())
 		if err != nil {
 			return nil
 		}
@@ -422,8 +429,17 @@ func (p Pipe) stretched(r *Result, t *times, groups int, period float64) *Result
 	return r
 }
 
-// walk runs them pass by pass.
-func (p Pipe) walk() (*Result, *times, error) {
+// inTurn is the published sequences of all ranks.
+func (p Pipe) inTurn() [][]pass {
+	seqs := make([][]pass, p.Ranks)
+	for i := range seqs {
+		seqs[i] = p.order(i)
+	}
+	return seqs
+}
+
+// walk runs sequences pass by pass.
+func (p Pipe) walk(seqs [][]pass) (*Result, *times, error) {
 	stages := p.Ranks * p.Chunks
 	doneF := make([]float64, stages*p.Micro)
 	doneB := make([]float64, stages*p.Micro)
@@ -432,10 +448,7 @@ func (p Pipe) walk() (*Result, *times, error) {
 	}
 	r := &Result{Busy: make([]float64, p.Ranks), Alive: make([]int, p.Ranks), LastB: make([]float64, p.Ranks)}
 	first, last := make([]float64, p.Ranks), make([]float64, p.Ranks)
-	seqs, at, free, alive := make([][]pass, p.Ranks), make([]int, p.Ranks), make([]float64, p.Ranks), make([]int, p.Ranks)
-	for i := range seqs {
-		seqs[i] = p.order(i)
-	}
+	at, free, alive := make([]int, p.Ranks), make([]float64, p.Ranks), make([]int, p.Ranks)
 	before, after := p.crossings()
 	for moved := true; moved; {
 		moved = false
@@ -479,7 +492,7 @@ func (p Pipe) walk() (*Result, *times, error) {
 					if !p.Kind.Splits() {
 						alive[rank]--
 					}
-					if x.micro == p.Micro-1 && (r.LastB[rank] == 0 || x.stage/p.Ranks == p.Chunks-1) {
+					if x.micro == p.Micro-1 && (r.LastB[rank] == 0 || x.stage/p.Ranks == p.Chunks-1 || p.Kind == ZBV) {
 						r.LastB[rank] = begin
 					}
 				}
@@ -538,7 +551,7 @@ func (p Pipe) blocked(rank, stage int, kind byte) float64 {
 // finish derives what follows from when ranks began and ended.
 func (r *Result) finish(p Pipe, begin, end []float64) {
 	r.Period = r.Time
-	if p.Kind.Splits() {
+	if p.Kind.Splits() && p.Kind != ZBV {
 		r.Period = 0
 		for i := range begin {
 			r.Period = max(r.Period, end[i]-begin[i])
