@@ -158,6 +158,21 @@ func TestPresetsAreFoundBesideExamples(t *testing.T) {
 	}
 }
 
+// A file that is not there is answered with the one that may be meant.
+func TestFilesAreSpelled(t *testing.T) {
+	t.Chdir("../..")
+	for name, want := range map[string]string{
+		"examples/rail-1k.yml": "did you mean examples/rail-1k.yaml?",
+		"exmples/rail-1k.yaml": "there is no folder exmples/",
+		"go.mood":              "did you mean go.mod?",
+		"zzzzzzzz.yaml":        `no file "zzzzzzzz.yaml"`,
+	} {
+		if _, err := loadPreset(newRoot(), name, nil); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
+
 // Every example in a help text is a command that weft takes.
 func TestHelpExamplesParse(t *testing.T) {
 	t.Chdir("../..")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/weft-fabric/weft/model/cluster"
+	"github.com/weft-fabric/weft/model/spell"
 	"github.com/weft-fabric/weft/model/topo"
 	"github.com/weft-fabric/weft/model/topo/build"
 	"github.com/weft-fabric/weft/model/topo/catalog"
@@ -107,7 +109,7 @@ func readInput(cmd *cobra.Command, path string) ([]byte, error) {
 // loadPreset makes a preset of a name for which there is no file. One with a dot or a slash was meant for a file.
 func loadPreset(cmd *cobra.Command, name string, params map[string]int) (*cluster.Cluster, error) {
 	if strings.ContainsAny(name, "/.") {
-		return nil, fmt.Errorf("no file %q", name)
+		return nil, noFile(name)
 	}
 	if err := isCollective(cmd, name); err != nil {
 		return nil, err
@@ -120,6 +122,23 @@ func loadPreset(cmd *cobra.Command, name string, params map[string]int) (*cluste
 		return nil, fmt.Errorf("%q is no file here and no preset; did you mean %s?", name, path)
 	}
 	return nil, fmt.Errorf("%q is no file here: %w", name, err)
+}
+
+// noFile says that there is no such file, and which one of its folder may be meant.
+func noFile(path string) error {
+	dir, name := filepath.Split(path)
+	entries, err := os.ReadDir(cmp.Or(dir, "."))
+	if err != nil && dir != "" {
+		return fmt.Errorf("no file %q; there is no folder %s", path, dir)
+	}
+	var known []string
+	for _, e := range entries {
+		known = append(known, e.Name())
+	}
+	if near := spell.Nearest(name, known); near != "" {
+		return fmt.Errorf("no file %q; did you mean %s?", path, filepath.Join(dir, near))
+	}
+	return fmt.Errorf("no file %q", path)
 }
 
 func isFile(path string) bool {

@@ -106,7 +106,7 @@ and the model's error there.`,
 // namedModel finds a model that is no file here. Of a bare number of parameters, nothing but the size is known.
 func namedModel(arg string) (*work.Model, error) {
 	if slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(arg)) {
-		return nil, fmt.Errorf("no file %q", arg)
+		return nil, noFile(arg)
 	}
 	m, err := work.Named(arg)
 	if n, wrong := cluster.ParseCount(arg); err != nil && wrong == nil && n >= 1e6 && n <= 1e15 {
