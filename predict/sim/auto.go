@@ -129,7 +129,7 @@ type Wish struct {
 
 	On []topo.NodeID // the GPUs that ranks stand on; nil for the first ones of the graph
 
-	cut *topo.Graph // the graph without dead parts, which rings keep away from; nil if there are none, or not to
+	bad *network // with dead or slow parts, around which rings go; nil if there are none, or not to
 }
 
 // gpus are those of the first n ranks.
@@ -182,8 +182,8 @@ func (w Wish) Program(a *algo.Algorithm, g *topo.Graph, op sched.Collective, n i
 		return w.PlacedOn(a, g, op, w.On[:n], size, c)
 	}
 	s := Place(a, Spec(g, op, n), g, c)
-	if a.Ring && w.cut != nil {
-		if orders := ringsAround(g, w.cut, w.gpus(g, n), s.Local); orders != nil {
+	if a.Ring && w.bad != nil {
+		if orders := ringsAround(g, w.bad, w.gpus(g, n), s.Local); orders != nil {
 			s.Orders, s.Channels = orders, len(orders)
 		}
 	}
@@ -397,8 +397,8 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		}
 		s.healthy.bases = net.bases // they depend on programs alone
 	}
-	if s.wish.cut = net.g; net.g == g {
-		s.wish.cut = nil
+	if net.whole != nil {
+		s.wish.bad = net
 	}
 	floor := leastTime(g, wish.gpus(g, n), op, size, o)
 	list := candidates(g, op, n, wish)
@@ -411,6 +411,12 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		return likely(c, size, n, rack)
 	}
 	slices.SortStableFunc(list, func(a, b candidate) int { return cmp.Compare(order(a), order(b)) })
+	if s.healthy != nil && n <= vast && !op.Rooted() { // ranks of trees differ anyway, and nothing is quick to simulate
+		first := s.healthyBest(list, floor)
+		if at := slices.IndexFunc(list, func(c candidate) bool { return c.name() == first }); at > 0 {
+			list = slices.Concat(list[at:at+1], list[:at], list[at+1:])
+		}
+	}
 	for _, c := range list {
 		s.found.Tried = append(s.found.Tried, s.attempt(c, floor))
 	}
@@ -430,6 +436,17 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 		return nil, net.unreached([]Job{{Place: wish.gpus(g, n)}}, s.failed)
 	}
 	return nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
+}
+
+// healthyBest is the fastest algorithm where nothing is slow or has failed; empty if there is none. It is often the fastest with bad parts as
+// well, and then others are known to be slower by what they take without them, which is quick to simulate.
+func (s *search) healthyBest(list []candidate, floor unit.Time) string {
+	h := &search{g: s.g, net: s.healthy, op: s.op, n: s.n, size: s.size, wish: s.wish, found: &Found{}}
+	h.wish.bad = nil
+	for _, c := range list {
+		h.attempt(c, floor)
+	}
+	return h.found.Algo
 }
 
 // attempt tries one algorithm, unless there is a reason not to; floor is what none takes less than whose switches do not add.

@@ -111,35 +111,61 @@ func railRing(n, local, in, out int) []sched.Rank {
 	return order
 }
 
-// ringsAround makes a ring for each rail on which every host still has its NIC in a graph without dead parts. Nil means that none is dead,
-// or that so few are left that it is faster to have two rings share the NIC beside a dead one.
-func ringsAround(g, cut *topo.Graph, gpus []topo.NodeID, local int) [][]sched.Rank {
-	if local == len(gpus) || len(gpus)%local > 0 || local > maxRings {
+// ringsAround makes a ring for each rail that is worth one, as all rings take as long as the slowest. Nil means that all are.
+func ringsAround(g *topo.Graph, bad *network, gpus []topo.NodeID, local int) [][]sched.Rank {
+	if local == len(gpus) || len(gpus)%local > 0 || local > maxRings || len(railRings(g, gpus, local)) != local {
 		return nil
 	}
-	alive := aliveRails(g, cut, gpus, local)
-	if len(alive) == local || 2*len(alive) <= local || len(railRings(g, gpus, local)) != local {
+	keep := worthRings(railFactors(g, bad, gpus, local))
+	if len(keep) == local || len(keep) < 2 {
 		return nil
 	}
 	var orders [][]sched.Rank
-	for i, in := range alive {
-		orders = append(orders, railRing(len(gpus), local, in, alive[(i+len(alive)-1)%len(alive)]))
+	for i, in := range keep {
+		orders = append(orders, railRing(len(gpus), local, in, keep[(i+len(keep)-1)%len(keep)]))
 	}
 	return orders
 }
 
-// aliveRails are the GPUs of a domain whose like in all domains have the NIC in a graph without dead parts that they have in the whole one.
-func aliveRails(g, cut *topo.Graph, gpus []topo.NodeID, local int) (alive []int) {
-	for i := range local {
-		whole := true
-		for at := i; at < len(gpus) && whole; at += local {
-			whole = cut.Near(gpus[at]) == g.Near(gpus[at])
+// sharedNIC is the part of a NIC that a rank has whose own is dead: it shares its neighbour's.
+const sharedNIC = 0.5
+
+// railFactors are the parts of their rate that rails reach, by GPU of a domain: that of the slowest of its like in all domains.
+func railFactors(g *topo.Graph, bad *network, gpus []topo.NodeID, local int) []float64 {
+	factors := slices.Repeat([]float64{1}, local)
+	for at, gpu := range gpus {
+		nic, f := bad.g.Near(gpu), &factors[at%local]
+		if nic != g.Near(gpu) {
+			*f = min(*f, sharedNIC)
+			continue
 		}
-		if whole {
-			alive = append(alive, i)
+		for _, e := range bad.g.Edges(nic) {
+			*f = min(*f, bad.slowness(e.Link))
 		}
 	}
-	return alive
+	return factors
+}
+
+// worthRings are the rails that together carry the most if all carry what the slowest of them does.
+func worthRings(factors []float64) (keep []int) {
+	most, least := 0.0, 0.0
+	for _, f := range factors {
+		count := 0.0
+		for _, other := range factors {
+			if other >= f {
+				count++
+			}
+		}
+		if count*f > most || count*f == most && f < least {
+			most, least = count*f, f
+		}
+	}
+	for i, f := range factors {
+		if f >= least {
+			keep = append(keep, i)
+		}
+	}
+	return keep
 }
 
 // passing is a way through n GPUs that enters at one and leaves at another.

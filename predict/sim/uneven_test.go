@@ -124,26 +124,50 @@ func TestAutoOnChosenGPUs(t *testing.T) {
 	}
 }
 
-// Around dead NICs, rings of auto leave their rails out: with seven of eight rails they are nearly that fast, and programs are proven.
-func TestRingsAroundDeadNICs(t *testing.T) {
+// Around dead NICs and slow ones, rings of auto leave their rails out where the others carry more without them: with seven of eight rails
+// they are nearly that fast, and programs are proven.
+func TestRingsAroundBadNICs(t *testing.T) {
 	g := preset(t, "rail", map[string]int{"hosts": 4})
 	for _, x := range []struct {
 		fail  []string
+		slow  []Slow
 		rings int
 		bus   float64
-	}{{nil, 8, 0}, {[]string{"n3:nic2"}, 7, 7 * 48}, {[]string{"n0:nic0", "n2:nic7"}, 6, 6 * 48},
-		{[]string{"n0:nic0", "n1:nic1", "n2:nic2", "n3:nic3"}, 8, 4 * 48}} {
-		o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Fail: x.fail}
+	}{{nil, nil, 8, 0}, {[]string{"n3:nic2"}, nil, 7, 7 * 48}, {[]string{"n0:nic0", "n2:nic7"}, nil, 6, 6 * 48},
+		{[]string{"n0:nic0", "n1:nic1", "n2:nic2", "n3:nic3"}, nil, 8, 4 * 48},
+		{nil, []Slow{{"n1:nic3", 0.5}}, 7, 7 * 48}, {nil, []Slow{{"leaf3", 0.5}}, 7, 7 * 48}, {nil, []Slow{{"n1:nic3", 0.9}}, 8, 8 * 0.9 * 48},
+		{[]string{"n0:nic0"}, []Slow{{"n1:nic3", 0.1}, {"n2:nic5", 0.8}}, 5, 5 * 48}} {
+		o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Fail: x.fail, Slow: x.slow}
 		f, err := Best(g, sched.AllGather, 32, unit.GiB, o, Wish{Plain: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if f.Algo != "ring" || f.Program.Channels() != x.rings || float64(f.Result.BusBW)/1e9 < .95*x.bus {
-			t.Errorf("without %v: %s of %d channels, bus %s; want %d rings and %g GB/s", x.fail, f.Algo, f.Program.Channels(), f.Result.BusBW,
+			t.Errorf("without %v, %v: %s of %d channels, bus %s; want %d rings and %g GB/s", x.fail, x.slow, f.Algo, f.Program.Channels(), f.Result.BusBW,
 				x.rings, x.bus)
 		}
 		if _, err := verify.Right(f.Program); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// With a bad part, auto first simulates what is the fastest without it, and then leaves out what is slower even so.
+func TestHealthyWinnerIsTriedFirst(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 40})
+	o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Fail: []string{"n7:nic2"}}
+	f, err := Best(g, sched.AllGather, 320, unit.GiB, o, Wish{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated := 0
+	for _, tried := range f.Tried {
+		if tried.Why == "" {
+			simulated++
+		}
+		t.Log(tried.Algo, tried.Time, tried.Why)
+	}
+	if f.Algo != "ring" || simulated != 1 {
+		t.Errorf("%s of %d simulated, want ring, the only one", f.Algo, simulated)
 	}
 }
