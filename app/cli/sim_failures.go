@@ -87,6 +87,9 @@ numbers.`,
 
 // run draws the failures and prints what they cost.
 func (p *failureFlags) run(cmd *cobra.Command) error {
+	if p.gpus < 0 || p.gpus == 0 && cmd.Flags().Changed("gpus") {
+		return fmt.Errorf("--gpus is %d; it must be at least 1", p.gpus)
+	}
 	c, _, err := planCluster(cmd, p.on, p.preset, p.gpus)
 	if err != nil {
 		return err
@@ -95,7 +98,7 @@ func (p *failureFlags) run(cmd *cobra.Command) error {
 	if p.gpus == 0 {
 		p.gpus = have
 	}
-	if p.gpus < 1 || p.gpus > have {
+	if p.gpus > have {
 		return fmt.Errorf("--gpus is %d; %s has %d", p.gpus, c.Name, have)
 	}
 	parts, yearly, err := p.parts(c)
@@ -265,8 +268,11 @@ func (p *failureFlags) print(out io.Writer, cluster string, j failures.Job, r *f
 	}
 	line("job", "%d GPUs on %d hosts of %s, %d spare hosts, %d runs of %g days, seed %d",
 		j.GPUs, j.Hosts, cluster, r.Spares, p.runs, p.days, p.seed)
-	line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %.0f times a run",
-		r.MTTF/3600, r.Measured/3600, r.Failures)
+	line("fails every", "%.2f h (mean time to failure); simulated %.2f h of running, %s times a run",
+		r.MTTF/3600, r.Measured/3600, times(r.Failures))
+	if seen := r.Failures * float64(r.Runs); seen < 100 {
+		line("", "only %.0f failures were drawn: more --runs than %d give surer figures", seen, r.Runs)
+	}
 	line("checkpoint", "every %.0f s of work; stands still for %.1f s, loads in %.0f s", r.Interval, p.stall, p.load)
 	for _, t := range j.Tiers[:len(j.Tiers)-1] {
 		line("", "%s: every %.0f s, stands still for %.2g s, loads in %.2g s, survives %.0f%% of the failures",
@@ -293,6 +299,14 @@ func (p *failureFlags) print(out io.Writer, cluster string, j failures.Job, r *f
 		}
 		line("finishes", "after %.1f days in half of the runs, %.1f in 90%%, %.1f in 99%%", r.Days["p50"], r.Days["p90"], r.Days["p99"])
 	}
+}
+
+// times counts what happens in a run, tenths where it is rare.
+func times(n float64) string {
+	if n < 10 {
+		return fmt.Sprintf("%.1f", n)
+	}
+	return fmt.Sprintf("%.0f", n)
 }
 
 // setRepairs gives parts the repair times of --repair, PART=HOURS or PART=HOURS:SIGMA.

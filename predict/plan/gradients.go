@@ -155,20 +155,27 @@ func (p *pricer) exchange(o held) (x exchange) {
 		if l.ZeRO == 0 {
 			t, why := p.mc.Collective(sched.AllReduce, n, stride, params*p.gradBytes())
 			x.reduce += t
-			x.how = why
+			x.tell(t, why)
 			return
 		}
 		t, why := p.mc.Collective(sched.ReduceScatter, n, stride, params*p.gradBytes())
 		a, _ := p.mc.Collective(sched.AllGather, n, stride, params*2)
 		x.reduce += t
 		x.gather += a
-		x.how = why
+		x.tell(t, why)
 	}
 	one(o.dense, l.DP*l.CP, l.TP)
 	if o.experts > 0 {
 		one(o.experts, l.ExpertData(), l.EP*l.ETP)
 	}
 	return x
+}
+
+// tell keeps the reason of a transfer that takes time: experts that one rank has are not sent.
+func (x *exchange) tell(t float64, why string) {
+	if t > 0 || x.how == "" {
+		x.how = why
+	}
 }
 
 // show finds what nothing hides.
@@ -216,7 +223,7 @@ func (p *pricer) exchangeLeast(stages []chunkTime) (worst float64) {
 // optimizer is the time of Adam: about 30 bytes a parameter of memory traffic.
 func (p *pricer) optimizer() (float64, string) {
 	t, worst := p.adam()
-	return t, fmt.Sprintf("30 bytes of memory traffic for each of %.3g parameters", worst)
+	return t, fmt.Sprintf("30 bytes of memory traffic for each of %.3g billion parameters", worst/1e9)
 }
 
 // adam is its time, and the parameters of the rank that has most of them.

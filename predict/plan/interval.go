@@ -46,6 +46,14 @@ func (i Interval) String() string {
 	return text
 }
 
+// around names a step by its interval, where it has one.
+func (i *Interval) around() string {
+	if i == nil {
+		return "step"
+	}
+	return fmt.Sprintf("step, 90%% within %s to %s s", readable(i.Low), readable(i.High))
+}
+
 // sinkClass is the class of models whose attention has sinks. Its kernels were slow in most releases, so their errors tell nothing of
 // others'.
 const sinkClass = "MoE or attention-sink"

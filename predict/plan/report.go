@@ -104,7 +104,7 @@ func (p Page) HTML(w io.Writer) error {
 	case c.Verdict == VerdictUnsure || c.Peak > .95*c.Capacity:
 		fits.Class, fits.Name = "tight", "memory, which is tight"
 	}
-	facts := []fact{{"step", readable(c.Step) + " s", ""}, {"tokens/s per GPU", readable(c.TokensPerS), ""},
+	facts := []fact{{c.Interval.around(), readable(c.Step) + " s", ""}, {"tokens/s per GPU", readable(c.TokensPerS), ""},
 		{"MFU, " + string(c.Convention), fmt.Sprintf("%.1f%%", 100*c.MFU), ""}, fits,
 		{"idle in the pipeline", fmt.Sprintf("%.1f%%", 100*c.Bubble), ""}}
 	if p.Days > 0 {

@@ -45,6 +45,9 @@ func TestReportIsReadable(t *testing.T) {
 	if !strings.Contains(page.String(), `<meta name="viewport" content="width=device-width`) {
 		t.Error("the page has no viewport: a phone shows it small")
 	}
+	if !regexp.MustCompile(`step, 90% within [\d.]+ to [\d.]+ s<`).MatchString(page.String()) {
+		t.Error("the interval is not beside the step")
+	}
 	for v, want := range map[float64]string{10770: "10,770", 1077.4: "1,077", 12.344: "12.34", .0012344: "0.001234", 0: "0",
 		1234567: "1,234,567", -4321: "-4,321"} {
 		if got := readable(v); got != want {

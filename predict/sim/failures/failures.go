@@ -514,7 +514,7 @@ func Run(j Job, runs int, seed uint64) (*Result, error) {
 	if runs > 1 {
 		half = 1.96 * math.Sqrt(spread/float64(runs-1)/float64(runs))
 	}
-	res.Goodput, res.GoodputLow, res.GoodputUp = mean, mean-half, mean+half
+	res.Goodput, res.GoodputLow, res.GoodputUp = mean, max(mean-half, 0), min(mean+half, 1)
 	res.ETTR = mean
 	if waiting > 0 && total > waiting {
 		res.ETTR = counts / (total - waiting)
@@ -562,8 +562,12 @@ func demand(j Job, runs int, seed uint64) (*Result, error) {
 	return Run(j, runs, seed)
 }
 
+// fewFailures is how many failures all runs together must have for their cost to tell intervals apart.
+const fewFailures = 100
+
 // Best tries intervals around the exact one for the last tier and keeps the one with the most goodput. Hosts away and the spares
-// that are enough come from one run without a shortage of hosts, so the two always agree.
+// that are enough come from one run without a shortage of hosts, so the two always agree. Where few failures are drawn, it keeps the exact one:
+// the best of several draws of a few failures is luck.
 func Best(j Job, runs int, seed uint64) (*Result, error) {
 	if err := j.Check(); err != nil {
 		return nil, err
@@ -582,7 +586,7 @@ func Best(j Job, runs int, seed uint64) (*Result, error) {
 	start := last.intervals
 	var best *Result
 	factors := []float64{.5, .7, 1, 1.4, 2}
-	if asked > 0 {
+	if asked > 0 || float64(runs)*j.Days*86400 < fewFailures*j.MTTF() { // what few failures cost says little of the best interval
 		factors = []float64{1}
 	}
 	for _, f := range factors {

@@ -13,6 +13,7 @@
 package serve
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -226,8 +227,9 @@ func Run(e Engine, load Load) (*Result, error) {
 	copies := max(e.Layout.Replicas, 1)
 	var ttft, tpot, speed, moved []float64
 	out, end := 0, 0.0
+	var waits []waited
 	count := func(start, first, done, transfer float64, r Request) {
-		ttft = append(ttft, first-start)
+		ttft, waits = append(ttft, first-start), append(waits, waited{start, first - start})
 		if r.Output > 1 {
 			t := (done - first) / float64(r.Output-1)
 			tpot = append(tpot, t)
@@ -261,6 +263,9 @@ func Run(e Engine, load Load) (*Result, error) {
 		e.serve(mine, users, capacity, count, res)
 	}
 	res.spent.tell(res, end*float64(max(e.Layout.Replicas, 1)))
+	if closed == 0 && behind(waits) {
+		res.Limit = "more requests come than are answered: first tokens come later and later"
+	}
 	res.TTFT, res.TPOT, res.TokensPerS, res.Transfer = quantiles(ttft), quantiles(tpot), quantiles(speed), quantiles(moved)
 	if end > 0 {
 		res.Total = float64(out) / end
@@ -268,6 +273,26 @@ func Run(e Engine, load Load) (*Result, error) {
 		res.USD = e.Machine.Hour * float64(res.GPUs) / 3600 / res.Total * 1e6
 	}
 	return res, nil
+}
+
+// waited is when a request came, and how long its first token took.
+type waited struct{ at, first float64 }
+
+// behind reports whether requests come faster than they are answered: the first tokens of the last tenth take longer than those of the
+// first tenth by a fifth of the time in between.
+func behind(all []waited) bool {
+	tenth := len(all) / 10
+	if tenth < 5 {
+		return false
+	}
+	slices.SortFunc(all, func(a, b waited) int { return cmp.Compare(a.at, b.at) })
+	mean := func(list []waited) (s float64) {
+		for _, x := range list {
+			s += x.first / float64(len(list))
+		}
+		return s
+	}
+	return mean(all[len(all)-tenth:])-mean(all[:tenth]) > .2*(all[len(all)-1].at-all[0].at)
 }
 
 // Notes say what an answer rests on that its figures do not show.
