@@ -33,7 +33,7 @@ const (
 // and a detour is passed on by a rank that has blocks of its own to send.
 const (
 	shortest     = 0.02
-	worthDetours = 3
+	worthDetours = 1
 )
 
 // exchange is the search for paths.

@@ -586,14 +586,28 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 				return nil, nil, slowerError(fmt.Sprintf("with the first %d GPUs alone it takes longer than %s", few, best.Time))
 			}
 		}
-		if s.healthy != nil && p.Switches == 0 {
-			if _, err := s.healthy.run([]Job{j}, deadline); errors.Is(err, ErrLate) {
-				return nil, nil, slowerError(fmt.Sprintf("it takes longer than %s even where nothing is slow or has failed", best.Time))
-			}
-		}
+	}
+	if res, err := s.unhurt(c, j, deadline); res != nil || err != nil {
+		return p, res, err
 	}
 	res, err := s.net.run([]Job{j}, deadline)
 	return p, res, err
+}
+
+// unhurt simulates an algorithm without what is slow or has failed, which is quick where ranks fold. If it is late even so, that is an error;
+// if none of its flows passes a bad part, as of rings around it, that is its result, and exact. Nil means that it has to be simulated.
+func (s *search) unhurt(c candidate, j Job, deadline unit.Time) (*Result, error) {
+	if s.healthy == nil || j.Program.Switches > 0 || deadline == 0 && !c.a.Ring {
+		return nil, nil
+	}
+	res, err := s.healthy.run([]Job{j}, deadline)
+	switch {
+	case errors.Is(err, ErrLate) && deadline > 0:
+		return nil, slowerError(fmt.Sprintf("it takes longer than %s even where nothing is slow or has failed", deadline+1))
+	case err == nil && s.net.spares(res):
+		return res, nil
+	}
+	return nil, nil
 }
 
 // lateWith reports whether an algorithm is late with fewer ranks already: with more of them, none is faster.

@@ -137,6 +137,32 @@ func findBad(g *topo.Graph, o *Options) (badParts, error) {
 	return b, nil
 }
 
+// spares reports whether nothing of a simulation without a network's bad parts passes one of them or stands on it.
+func (n *network) spares(res *Result) bool {
+	bad, err := findBad(n.whole, &n.o)
+	if err != nil || n.o.Routing != Adaptive {
+		return false
+	}
+	for _, r := range res.w.runs {
+		if slices.ContainsFunc(r.job.Place, func(at topo.NodeID) bool { return bad.lame[at] > 0 }) {
+			return false
+		}
+	}
+	sum := res.carried()
+	unused := func(l topo.LinkID) bool { return sum[2*l] == 0 && sum[2*l+1] == 0 }
+	for l := range bad.dead {
+		if !unused(l) {
+			return false
+		}
+	}
+	for l := range bad.slow {
+		if !unused(l) {
+			return false
+		}
+	}
+	return true
+}
+
 func (b *badParts) weaken(l topo.LinkID, factor float64) {
 	if f, known := b.slow[l]; !known || factor < f {
 		b.slow[l] = factor

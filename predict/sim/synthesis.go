@@ -105,13 +105,14 @@ func Synthesise(g *topo.Graph, gpus []topo.NodeID, op sched.Collective, size uni
 		}
 		return s, s.none(wish.Channels)
 	}
+	most := enough(net.Ranks)
 	for {
 		if net.Ranks > synth.MostShallow { // a channel for each child would be very many
 			if err := s.ordered(plan, wish, try); err != nil {
 				return nil, err
 			}
 		}
-		if net.Ranks <= MostDivided && !s.reached(plan, nearly) {
+		if net.Ranks <= MostDivided && !s.reached(plan, most) {
 			if err := s.forms(plan, hop, wish, try, size); err != nil {
 				return nil, err
 			}
@@ -327,7 +328,7 @@ func (s *Synthesis) ordered(p *synth.Plan, wish SynthWish, try func(shape) error
 		if err := try(shape{name, func() (*sched.Program, error) { return make("synth", each, c.channels) }}); err != nil {
 			return err
 		}
-		if s.Program != nil && (s.Result == nil || s.reached(p, nearly)) {
+		if s.Program != nil && (s.Result == nil || s.reached(p, enough(s.Net.Ranks))) {
 			break
 		}
 	}
@@ -339,12 +340,21 @@ func (s *Synthesis) reached(p *synth.Plan, share float64) bool {
 	return s.Result != nil && float64(s.Result.AlgBW) >= share*float64(p.Rate)
 }
 
-// near is the share of what trees allow from which no other division is tried, and nearly
-// that of many ranks in turn.
+// near is the share of what trees allow from which no other division is tried, nearly that of many ranks in turn, and
+// inTurn that of those few enough to have a channel for each child instead.
 const (
 	near   = 0.98
+	inTurn = 0.97
 	nearly = 0.9
 )
+
+// enough is the share of what trees allow from which they are left in turn.
+func enough(ranks int) float64 {
+	if ranks <= MostDivided {
+		return inTurn
+	}
+	return nearly
+}
 
 // forms tries what can be made of trees at a size: heavy ones divided if links
 // are shared badly, fewer lanes if that is as fast, fewer pieces if messages get

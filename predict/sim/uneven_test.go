@@ -171,3 +171,58 @@ func TestHealthyWinnerIsTriedFirst(t *testing.T) {
 		t.Errorf("%s of %d simulated, want ring, the only one", f.Algo, simulated)
 	}
 }
+
+// A program whose flows pass no bad part takes as long as without it, and one whose flows do is told apart: a ring round all rails from one
+// round seven of them, and a slow GPU is never spared.
+func TestSparedBadPartsChangeNothing(t *testing.T) {
+	g := preset(t, "rail", map[string]int{"hosts": 4})
+	plain := Options{Catalog: catalog.Default(), Measured: true, Costs: DefaultCosts(g, catalog.Default())}
+	healthy, err := networkOf(g, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := algo.Find("ring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		fail   []string
+		slow   []Slow
+		around bool
+		spared bool
+	}{{[]string{"n1:nic2"}, nil, true, true}, {nil, []Slow{{"leaf3", 0.5}}, true, true}, {nil, []Slow{{"leaf3", 0.5}}, false, false},
+		{nil, []Slow{{"n3:gpu1", 0.5}}, true, false}, {[]string{"n1:nic2"}, []Slow{{"n1:gpu5", 0.9}}, true, false}} {
+		o := plain
+		o.Fail, o.Slow = x.fail, x.slow
+		net, err := networkOf(g, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wish := Wish{}
+		if x.around {
+			wish.bad = net
+		}
+		j, err := wish.Job(ring, g, sched.AllReduce, 32, 64*unit.MiB, catalog.Default())
+		if err == nil {
+			j, err = j.placed(g)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := healthy.run([]Job{j}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spared := net.spares(res); spared != x.spared {
+			t.Errorf("%v, %v: spared %v, want %v", x.fail, x.slow, spared, x.spared)
+		}
+		o.Unfolded = true
+		whole, err := Collective(g, j.Program, 64*unit.MiB, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := whole.Time == res.Time; same != x.spared {
+			t.Errorf("%v, %v: %s with the bad part, %s without", x.fail, x.slow, whole.Time, res.Time)
+		}
+	}
+}
