@@ -126,7 +126,7 @@ func TestTorchDrills(t *testing.T) {
 	drills := filepath.Join(libweft.Root(t), "python", "tests", "torch_drills.py")
 	env := []string{"CYCLES=32"} // TestTorchCycles makes a thousand
 	for _, x := range bounded.First(2,
-		[][]string{{"shm", "values", "apart", "join", "profile", "bad-input", "monitored", "groups", "interrupt", "exit"},
+		[][]string{{"shm", "values", "apart", "across", "join", "profile", "bad-input", "monitored", "groups", "interrupt", "exit"},
 			{"tcp", "values", "kill"}, {"shm", "loader"}}...) {
 		t.Run(strings.Join(x, " "), func(t *testing.T) {
 			outs, errs := libweft.Ranks(t, 2, append([]string{"WEFT_TRANSPORT=" + x[0]}, env...), python, slices.Concat([]string{drills}, x[1:])...)

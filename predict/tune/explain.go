@@ -50,19 +50,19 @@ func (m *NCCL) limitText(p Prediction) string {
 	f := m.f
 	switch p.Limit {
 	case "latency":
-		return "Latency bounds it: the launch and the steps, not the bytes, take most of the time, so faster links would change little."
+		return "Latency is the limit: launch and steps take most of the time, so faster links would change little."
 	case "protocol":
-		return "The protocol bounds it: LL sends a flag of four bytes with every four bytes of data, and so moves at most half of what the links carry."
+		return "The protocol is the limit: LL sends a four-byte flag with every four bytes of data, so it uses at most half of the link rate."
 	case "nic":
-		return fmt.Sprintf("The NICs bound it: those of one node carry %.4g GB/s each way, of which large messages reach %.0f%%.",
+		return fmt.Sprintf("The NICs are the limit: one node has %.4g GB/s each way, and large messages reach %.0f%% of it.",
 			f.nicWire(), 100*f.nicShare(fitted.Net[f.net()]))
 	case "fabric":
-		return "The fabric bounds it: some switches have fewer links upwards than this traffic needs, and NCCL's choice does not know of it."
+		return "The fabric is the limit: some switches have fewer uplinks than this traffic needs, which NCCL does not consider."
 	case "host":
-		return fmt.Sprintf("The way through the CPUs bounds it: the GPUs are %s apart, and memory passes on every byte between PCIe trees; %s.",
+		return fmt.Sprintf("The path through the CPUs is the limit: the GPUs are connected by %s, so every byte between PCIe trees goes through host memory; %s.",
 			f.path, f.why)
 	default:
-		return fmt.Sprintf("The links inside the node bound it: %s.", f.why)
+		return fmt.Sprintf("The links inside the node are the limit: %s.", f.why)
 	}
 }
 
@@ -78,10 +78,10 @@ func (m *NCCL) WhyChoice(op sched.Collective, bytes unit.Bytes) []string {
 	if a < 0 {
 		return []string{"Every algorithm and protocol is excluded."}
 	}
-	text := []string{fmt.Sprintf("NCCL's own model counts %s for %s %s: %s of latency and %s at %.4g GB/s.",
+	text := []string{fmt.Sprintf("NCCL's own model estimates %s for %s %s: %s of latency, then %s at %.4g GB/s.",
 		cost.Span(us), algoNames[a], protoNames[p], cost.Span(m.latency(op, a, p)), unit.Bytes(size), m.bandwidth(op, a, p))}
 	if b, q, other := m.rival(op, a, size); b >= 0 {
-		text = append(text, fmt.Sprintf("The best %s, with %s, would count %s: %s of latency and %.4g GB/s. %s",
+		text = append(text, fmt.Sprintf("For the runner-up, %s with %s, it estimates %s: %s of latency, then %.4g GB/s. %s",
 			algoNames[b], protoNames[q], cost.Span(other), cost.Span(m.latency(op, b, q)), m.bandwidth(op, b, q), m.tradeText(op, a, p, b, q)))
 	}
 	var parts []string
@@ -93,9 +93,9 @@ func (m *NCCL) WhyChoice(op sched.Collective, bytes unit.Bytes) []string {
 		}
 	}
 	if len(parts) == 1 {
-		return append(text, fmt.Sprintf("It is %s at every size.", parts[0]))
+		return append(text, fmt.Sprintf("NCCL chooses %s at every size.", parts[0]))
 	}
-	return append(text, fmt.Sprintf("By size: %s.", strings.Join(parts, ", ")))
+	return append(text, fmt.Sprintf("Choice by size: %s.", strings.Join(parts, ", ")))
 }
 
 // rival is the best choice of another algorithm, or, where there is none, of
@@ -120,16 +120,16 @@ func (m *NCCL) tradeText(op sched.Collective, a algorithm, p protocol, b algorit
 	la, ba, lb, bb := m.latency(op, a, p), m.bandwidth(op, a, p), m.latency(op, b, q), m.bandwidth(op, b, q)
 	switch {
 	case la <= lb && ba >= bb:
-		return fmt.Sprintf("%s is ahead in both.", algoNames[a])
+		return fmt.Sprintf("%s is better in both.", algoNames[a])
 	case la >= lb && ba <= bb:
-		return fmt.Sprintf("%s is behind in both, but for NCCL's corrections by size.", algoNames[a])
+		return fmt.Sprintf("%s is worse in both, but NCCL's size corrections favour it.", algoNames[a])
 	}
 	even := unit.Bytes((lb - la) / (1/ba - 1/bb) * 1000)
 	quick, wide := algoNames[a], algoNames[b]
 	if la > lb {
 		quick, wide = wide, quick
 	}
-	return fmt.Sprintf("%s has the shorter latency, %s the larger bandwidth: they break even at %s before NCCL's corrections by size.",
+	return fmt.Sprintf("%s has lower latency, %s has more bandwidth. They break even at %s, before NCCL's size corrections.",
 		quick, wide, even)
 }
 
@@ -142,16 +142,16 @@ func (m *NCCL) WhyTreeOrRing(bytes unit.Bytes) []string {
 	if f.ranks < 2 {
 		return nil
 	}
-	text := []string{fmt.Sprintf("A ring of %d ranks has %d steps, and every link is busy in every one of them.",
+	text := []string{fmt.Sprintf("A ring of %d ranks takes %d steps and keeps every link busy in each of them.",
 		f.ranks, int(steps(op, f.ranks)))}
 	if f.nodes > 1 {
 		_, levels := f.hops(op, tree, f.nodes)
 		_, hops := f.hops(op, ring, f.nodes)
-		text = append(text, fmt.Sprintf("A small message pays %.0f hops of the network in the ring and %.0f of it in the tree, up and down.",
+		text = append(text, fmt.Sprintf("A small message crosses the network %.0f times in the ring and %.0f times in the tree, up and down.",
 			hops, levels))
 	} else {
 		text = append(text,
-			fmt.Sprintf("Inside one node NCCL's tree is a chain of %d, up and down: as many steps as the ring, so that it saves nothing.",
+			fmt.Sprintf("Inside one node NCCL's tree is a chain of %d GPUs, up and down. That is as many steps as the ring, so it saves nothing.",
 				f.perNode))
 	}
 	best := func(a algorithm, b unit.Bytes, time func(p protocol) float64) (us float64, p protocol) {
@@ -177,7 +177,7 @@ func (m *NCCL) WhyTreeOrRing(bytes unit.Bytes) []string {
 	for _, model := range []struct {
 		who, verb string
 		time      func(algorithm, unit.Bytes) float64
-	}{{"Of these two NCCL", "takes", own}, {"By the measured constants it", "should take", measured}} {
+	}{{"Of these two, NCCL", "chooses", own}, {"By the measured constants, it", "should choose", measured}} {
 		from := unit.Bytes(-1)
 		for b := unit.Bytes(1 << 40); b >= 1; b /= 2 { // the last size at which the tree is ahead
 			if model.time(tree, b) < model.time(ring, b) {
@@ -199,13 +199,14 @@ func (m *NCCL) WhyTreeOrRing(bytes unit.Bytes) []string {
 					hi = mid
 				}
 			}
-			text = append(text, fmt.Sprintf("%s %s the ring from %s and the tree below.", model.who, model.verb, hi))
+			text = append(text, fmt.Sprintf("%s %s the ring from %s up and the tree below.", model.who, model.verb, hi))
 		}
 	}
 	bytes = max(bytes, 0)
 	_, p := best(tree, bytes, func(p protocol) float64 { return m.own(op, tree, p, float64(bytes)) })
 	_, q := best(ring, bytes, func(p protocol) float64 { return m.own(op, ring, p, float64(bytes)) })
-	return append(text, fmt.Sprintf("At %s NCCL counts %s and %.4g GB/s for the tree with %s, %s and %.4g GB/s for the ring with %s.", bytes,
+	return append(text, fmt.Sprintf("At %s NCCL's model has %s and %.4g GB/s for the tree with %s, and %s and %.4g GB/s for the ring with %s.",
+		bytes,
 		cost.Span(m.latency(op, tree, p)), m.bandwidth(op, tree, p), protoNames[p], cost.Span(m.latency(op, ring, q)), m.bandwidth(op, ring, q),
 		protoNames[q]))
 }
@@ -249,15 +250,15 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 	}
 	k := &fitted.Class[f.class()]
 	n := f.ranks
-	wire, what := f.wire, "the links that a ring uses inside a node"
+	wire, what := f.wire, "a ring's links inside a node"
 	if f.medium == alone || f.nodes > 1 && f.nicWire() < wire {
-		wire, what = f.nicWire(), "the NICs of a node"
+		wire, what = f.nicWire(), "a node's NICs"
 	}
-	text := []string{fmt.Sprintf("Bus bandwidth is %s, %.0f%% of the %.4g GB/s that %s carry each way.",
+	text := []string{fmt.Sprintf("Bus bandwidth is %s, %.0f%% of the %.4g GB/s each way that %s carry.",
 		p.BusBW, float64(p.BusBW)/wire/1e7, wire, what)}
 	if factor := op.BusFactor(n); factor != 1 {
 		text = append(text,
-			fmt.Sprintf("It counts %.4g bytes on the wire for each byte of the buffer, what a ring of %d sends; algorithm bandwidth is %s.",
+			fmt.Sprintf("It counts %.4g bytes on the wire per buffer byte, as a ring of %d sends; algorithm bandwidth is %s.",
 				factor, n, p.AlgBW))
 	}
 	a, pr := indices(p.Choice)
@@ -266,31 +267,31 @@ func (m *NCCL) WhyNotWireRate(op sched.Collective, bytes unit.Bytes) []string {
 		hops, micros := k.inside(f, op, a, float64(max(bytes, 0)))
 		lat := l.Floor + l.Hop*hops
 		text = append(text,
-			fmt.Sprintf("Packet headers and flow control leave %.0f%% of the wire to large copies between GPUs (measured for the generation), and %s leaves %.0f%% of that.",
+			fmt.Sprintf("Packet headers and flow control leave %.0f%% of the wire rate for large copies between GPUs (measured for this generation), and %s leaves %.0f%% of that.",
 				100*f.efficiency, protoText(pr, a), 100*min(l.Share, 1)))
 		if a == ring && k.extra(op, f) > 0.01 {
 			s := steps(op, n)
 			text = append(text,
-				fmt.Sprintf("Beside its %.0f steps a ring copies blocks of its own, worth %.2g steps more: with %d GPUs that is %.0f%% of the time of the bytes.",
+				fmt.Sprintf("Besides its %.0f steps, a ring copies its own blocks, worth %.2g more steps: with %d GPUs, %.0f%% of the transfer time.",
 					s, k.extra(op, f), n, 100*k.extra(op, f)/(s+k.extra(op, f))))
 		}
 		if w := micros / l.Share; w > 0 {
-			text = append(text, fmt.Sprintf("Latency of %s stands beside %s for the bytes.", cost.Span(lat), cost.Span(w)))
+			text = append(text, fmt.Sprintf("Latency takes %s and the bytes take %s.", cost.Span(lat), cost.Span(w)))
 		}
 		return text
 	}
 	net := fitted.Net[f.net()]
 	if a == nvlsTree || a == nvls {
 		text = append(text,
-			fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%; inside the nodes adding up in the switches reaches %.0f%% of what plain copies do.",
+			fmt.Sprintf("Large messages reach %.0f%% of the NICs' rate; reduction in the NVLink switches, %.0f%% of that of plain copies.",
 				100*f.nicShare(net), 100*k.NVLS.Share))
 	} else {
-		text = append(text, fmt.Sprintf("Of the NICs' rate large messages reach %.0f%%, and %s leaves %.0f%% of that.",
+		text = append(text, fmt.Sprintf("Large messages reach %.0f%% of the NICs' rate, and %s leaves %.0f%% of that.",
 			100*f.nicShare(net), protoText(pr, a), 100*protoShare(k, pr)))
 	}
 	in, out := f.hops(op, a, f.nodes)
 	return append(text,
-		fmt.Sprintf("The longest way has %.0f steps inside nodes of %.2g us and %.0f between nodes of %.3g us, which only large buffers hide.",
+		fmt.Sprintf("The longest path has %.0f steps of %.2g us inside nodes and %.0f of %.3g us between nodes; only large buffers hide that.",
 			in, k.LL.Hop, out, net.Hop))
 }
 
@@ -308,7 +309,7 @@ func protoShare(k *constants, p protocol) float64 {
 func protoText(p protocol, a algorithm) string {
 	switch {
 	case a == nvls || a == nvlsTree:
-		return "adding up in the switch"
+		return "reduction in the switch"
 	case p == ll:
 		return "LL, which sends a flag with every four bytes,"
 	case p == ll128:
@@ -333,24 +334,24 @@ func (m *NCCL) WhyAboveNIC(op sched.Collective, bytes unit.Bytes) []string {
 	share := f.crossing(op, a, 1)
 	nics := f.nicWire()
 	bound := nics / share * op.BusFactor(f.ranks)
-	text := []string{fmt.Sprintf("A ring would send %.4g bytes through the NICs of a node for each byte of the buffer; bus bandwidth counts with that figure whatever runs.",
+	text := []string{fmt.Sprintf("A ring would send %.4g bytes through a node's NICs per buffer byte, and bus bandwidth assumes that figure for every algorithm.",
 		op.BusFactor(f.ranks))}
 	switch {
 	case f.nodes == 2:
 		text = append(text,
-			fmt.Sprintf("Two trees share the work of two nodes: each node sends half of the data up one tree and the sum of the other half down the other, %.4g bytes a byte. So bus bandwidth may reach %.4g GB/s with NICs of %.4g GB/s, up to twice their rate.",
+			fmt.Sprintf("With two nodes, two trees share the work: each node sends half of the data up one tree and the sum of the other half down the other, %.4g bytes per buffer byte. So bus bandwidth can reach %.4g GB/s with NICs of %.4g GB/s, up to twice their rate.",
 				share, bound, nics))
 	case f.nodes == 3:
 		text = append(text,
-			fmt.Sprintf("With three nodes the one in the middle of a tree sends %.4g bytes a byte, so bus bandwidth may reach %.4g GB/s with NICs of %.4g GB/s, 4/3 of their rate.",
+			fmt.Sprintf("With three nodes, the middle one of a tree sends %.4g bytes per buffer byte, so bus bandwidth can reach %.4g GB/s with NICs of %.4g GB/s, 4/3 of their rate.",
 				share, bound, nics))
 	default:
 		text = append(text,
-			fmt.Sprintf("From four nodes on an inner node of the trees sends %.4g bytes a byte, as much as in a ring: bus bandwidth stays below the %.4g GB/s of the NICs.",
+			fmt.Sprintf("From four nodes up, an inner node of the trees sends %.4g bytes per buffer byte, as much as in a ring, so bus bandwidth stays below the NICs' %.4g GB/s.",
 				share, nics))
 	}
 	if float64(p.BusBW)/1e9 > nics {
-		text = append(text, fmt.Sprintf("Here it is %s, above the NICs' rate, bound by %s.", p.BusBW, p.Limit))
+		text = append(text, fmt.Sprintf("Here it is %s, above the NICs' rate, limited by %s.", p.BusBW, p.Limit))
 	}
 	return text
 }
@@ -379,11 +380,11 @@ func WhySlowSet(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) ([]string
 	var text []string
 	switch {
 	case f.switched:
-		text = append(text, fmt.Sprintf("%s reach each other through NVLink switches: any set of GPUs is as good as another, %s for 1 GiB.",
+		text = append(text, fmt.Sprintf("%s communicate through NVLink switches, so every set of this size is equally fast: %s for 1 GiB.",
 			names(found.GPUs), p.BusBW))
 		return text, nil
 	case f.medium == overNVLink:
-		text = append(text, fmt.Sprintf("NVLink gives %s %d rings of %.4g GB/s, %s for an all-reduce of 1 GiB; %s.",
+		text = append(text, fmt.Sprintf("Over NVLink, %s have %d rings of %.4g GB/s: %s for an all-reduce of 1 GiB; %s.",
 			names(found.GPUs), f.rings, f.wire/float64(f.rings), p.BusBW, f.why))
 	default:
 		var missing []string
@@ -395,16 +396,16 @@ func WhySlowSet(g *topo.Graph, gpus []topo.NodeID, c *catalog.Catalog) ([]string
 			}
 		}
 		text = append(text,
-			fmt.Sprintf("No NVLink joins %s, so no ring of NVLinks passes through all of %s: NCCL takes PCIe, where they are %s apart, and reaches %s for an all-reduce of 1 GiB.",
+			fmt.Sprintf("No NVLink connects %s, so no NVLink ring passes through all of %s. NCCL falls back to PCIe, where they are connected by %s, and reaches %s for an all-reduce of 1 GiB.",
 				strings.Join(missing, ", "), names(found.GPUs), f.path, p.BusBW))
 		if len(found.Trees) > 0 && found.Medium == rings.NVLink {
 			text = append(text,
-				fmt.Sprintf("NVLink trees would exist, %d of them, since a tree needs no closed ring; NCCL does not build them for such a set.",
+				fmt.Sprintf("A tree needs no closed ring, and %d would fit on NVLink, but NCCL does not build them for such a set.",
 					len(found.Trees)))
 		}
 	}
 	if set, best := m.better(g, c, found.GPUs); set != nil {
-		text = append(text, fmt.Sprintf("%s would reach %s, %.3g times as much: choose those for %d GPUs.",
+		text = append(text, fmt.Sprintf("%s would reach %s, %.3g times as much: prefer those if you need %d GPUs.",
 			names(set), best.BusBW, float64(best.BusBW)/float64(p.BusBW), len(set)))
 	}
 	return text, nil

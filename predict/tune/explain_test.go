@@ -51,7 +51,7 @@ func TestWhyThreeOfEightAreSlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, text, "No NVLink joins gpu0-gpu5", "PCIe", "times as much")
+	says(t, text, "No NVLink connects gpu0-gpu5", "PCIe", "times as much")
 	text, err = WhySlowSet(g, allGPUs(g), s.c)
 	if err != nil {
 		t.Fatal(err)
@@ -61,12 +61,12 @@ func TestWhyThreeOfEightAreSlow(t *testing.T) {
 	if text, err = WhySlowSet(h, allGPUs(h)[:3], s.c); err != nil {
 		t.Fatal(err)
 	}
-	says(t, text, "any set of GPUs is as good as another")
+	says(t, text, "every set of this size is equally fast")
 }
 
 func TestWhyBusIsNotWireRate(t *testing.T) {
 	s := newMachines(t)
-	says(t, s.model("dgx-h100", 8, 1, NCCLOptions{}).WhyNotWireRate(sched.AllGather, unit.GiB), "of the 450 GB/s", "82%", "0.875 bytes")
+	says(t, s.model("dgx-h100", 8, 1, NCCLOptions{}).WhyNotWireRate(sched.AllGather, unit.GiB), "of the 450 GB/s each way", "82%", "0.875 bytes")
 	says(t, s.model("dgx-h100", 32, 4, NCCLOptions{}).WhyNotWireRate(sched.AllReduce, unit.GiB), "96%")
 	says(t, s.model("pcie-8", 8, 1, NCCLOptions{}).WhyNotWireRate(sched.AllReduce, 64*unit.KiB), "LL, which sends a flag")
 }
@@ -74,9 +74,9 @@ func TestWhyBusIsNotWireRate(t *testing.T) {
 // TestWhyTreeHereAndRingThere on sixteen nodes: case C's turns, in words.
 func TestWhyTreeHereAndRingThere(t *testing.T) {
 	s := newMachines(t)
-	says(t, caseC().WhyChoice(sched.AllReduce, unit.MiB), "Tree LL128", "By size: Tree LL, Tree LL128 from", "Ring Simple from")
-	says(t, s.model("dgx-h100", 128, 16, NCCLOptions{NoNVLS: true}).WhyTreeOrRing(unit.MiB), "30 hops of the network", "8 of it",
-		"Of these two NCCL takes the ring from", "By the measured constants", "At 1 MiB")
+	says(t, caseC().WhyChoice(sched.AllReduce, unit.MiB), "Tree LL128", "Choice by size: Tree LL, Tree LL128 from", "Ring Simple from")
+	says(t, s.model("dgx-h100", 128, 16, NCCLOptions{NoNVLS: true}).WhyTreeOrRing(unit.MiB), "crosses the network 30 times", "and 8 times",
+		"Of these two, NCCL chooses the ring from", "By the measured constants", "At 1 MiB")
 	says(t, s.model("dgx-h100", 8, 1, NCCLOptions{}).WhyTreeOrRing(unit.MiB), "at every size")
 }
 

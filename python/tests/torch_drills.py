@@ -419,6 +419,34 @@ def nested():
     assert threads <= 9, f"{threads} threads are left"
 
 
+def across():
+    """Callbacks of two groups, with a thread each, make blocking calls. Which of them runs first differs between ranks, so one that waits
+    must let the other run."""
+    failed = []
+
+    def loop(g):
+        def blocking(f):
+            t = torch.full((2,), 3.0)
+            dist.all_reduce(t, group=g)
+            dist.barrier(group=g)
+            return t
+
+        try:
+            for _ in range(60):
+                f = dist.all_reduce(torch.ones(1), group=g, async_op=True).get_future()
+                assert f.then(blocking).wait().eq(3 * SIZE).all()
+        except Exception as e:
+            failed.append(e)
+
+    limit = timedelta(seconds=60)
+    threads = [threading.Thread(target=loop, args=(dist.new_group(timeout=limit),)) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed, failed
+
+
 def order():
     """Callbacks that start calls of one size at once, on ranks of which each is held up at other moments. They start them in the same
     order on all ranks. Where no order holds, which is a callback against the program itself, a call raises: no sum is wrong."""
@@ -623,7 +651,7 @@ def exit_():
 
 
 DRILLS = {"values": values, "bad-input": bad_input, "groups": groups, "lists": lists, "loader": loader, "monitored": monitored, "kill": kill, "interrupt": interrupt,
-          "nested": nested, "order": order, "powersgd": powersgd, "join": join, "profile": profile, "apart": apart, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_,
+          "nested": nested, "order": order, "across": across, "powersgd": powersgd, "join": join, "profile": profile, "apart": apart, "dead-member": dead_member, "far-member": far_member, "absent": absent, "exit": exit_,
           "mixed": mixed, "mixed-kill": mixed_kill}
 
 

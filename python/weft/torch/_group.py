@@ -177,7 +177,8 @@ class ProcessGroup(Named):
                 return _DONE
             work = self._work(what, self._start(what, op, k), tensors, (keep, counts, sends), finish, place)
             return self._hand(work, mode)
-        if mode == SYNC and self._coalesced is None:
+        waits = mode == SYNC and self._coalesced is None
+        if waits and not ends.has_turn():
             if op == native.RECV:
                 status = native.Status()
                 rc = native.run(self._comm, k, ctypes.addressof(status), native.error())
@@ -194,6 +195,9 @@ class ProcessGroup(Named):
             work.number = number
         else:
             work = Over(self, what, tensors, number)
+        if waits:
+            work.wait()
+            return work
         return self._hand(work, mode)
 
     def _record(self, call):
@@ -377,7 +381,7 @@ class ProcessGroup(Named):
         if _profiling() or opts.reduceOp != _SUM:
             return None
         goes_on = not _OPTIONS_TELL or opts.asyncOp
-        if goes_on and in_backward():
+        if goes_on and in_backward() or ends.has_turn():
             return None
         t = tensors[0]
         ty = TYPES.get(t.dtype)

@@ -197,11 +197,26 @@ class Work(_Base):
                 self._wait(-1)
         self._tell()
 
+    def _wait_aside(self):
+        """Waits in a callback as the wait for a future does: other callbacks run meanwhile. On another rank that of another group may have
+        the turn and wait for one here."""
+        with self._lock:
+            future = self._told or self._future
+            if future is None:
+                future = self._future = _future(self._tensors)
+                if self.number:
+                    _causes[future] = (self._group.token, self.number)
+        self.wanted()
+        if not future.done():
+            ends.aside(future)
+
     def wait(self, timeout=None):
         ms = -1
         if timeout is not None and timeout.total_seconds() > 0:
             ms = int(timeout.total_seconds() * 1000)
-        if not self._over:
+        if not self._over and ms < 0 and ends.has_turn():
+            self._wait_aside()
+        elif not self._over:
             with self._lock:
                 if not self._over:
                     self._wait(ms)
@@ -389,7 +404,7 @@ class _Ends:
 
     def told(self, work):
         """Sees to it that the future of a work that is over is complete."""
-        if not work._watched or self._queue is None or self._has_turn():
+        if not work._watched or self._queue is None or self.has_turn():
             if work._future is not None:
                 work._tell()
             return
@@ -405,12 +420,13 @@ class _Ends:
         cause = getattr(self._mine, "cause", None)
         return cause[1] if cause is not None and cause[0] is group.token else 0
 
-    def _has_turn(self):
-        return getattr(self._mine, "turn", False)
+    def has_turn(self):
+        """Whether this thread runs a callback, and others wait until it has ended."""
+        return self._queue is not None and getattr(self._mine, "turn", False)
 
     def call(self, callback, cause, future):
         """Runs a callback of a future when it is its turn."""
-        before, taken = getattr(self._mine, "cause", None), not self._has_turn()
+        before, taken = getattr(self._mine, "cause", None), not self.has_turn()
         if taken:
             self._take(idle=False)
             self._mine.turn = True
@@ -420,7 +436,7 @@ class _Ends:
             return callback(future)
         finally:
             self._mine.cause = before
-            if taken and self._has_turn():
+            if taken and self.has_turn():
                 self._mine.turn = False
                 self._leave()
 
@@ -506,7 +522,7 @@ class _Ends:
     def aside(self, future):
         """Waits until a future is complete. If it is this thread's turn, others run meanwhile."""
         over = threading.Event()
-        if not self._has_turn():
+        if not self.has_turn():
             _add_done_callback(future, lambda _: over.set())
             over.wait()  # unlike PyTorch's own wait it ends with Ctrl-C
             return
