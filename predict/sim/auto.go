@@ -57,8 +57,8 @@ func Place(a *algo.Algorithm, s algo.Spec, g *topo.Graph, c *catalog.Catalog) al
 	return placedOn(a, s, g, g.First(topo.GPU, s.Ranks), c)
 }
 
-// sideBySide is how many copies of an algorithm keep a machine busy. Beside a short domain, what this sends and what it receives overlap but
-// for one copy, so more copies are faster. They take longer to simulate, as nothing folds.
+// sideBySide is how many copies of an algorithm keep a machine busy. Beside a short domain, what this sends and what it
+// receives overlap but for one copy, so more copies are faster. They take longer to simulate, as nothing folds.
 func sideBySide(a *algo.Algorithm, s algo.Spec) int {
 	switch {
 	case !a.Outer || len(s.Short) == 0 && s.Ranks%max(s.Local, 1) == 0:
@@ -438,8 +438,8 @@ func Best(g *topo.Graph, op sched.Collective, n int, size unit.Bytes, o Options,
 	return nil, fmt.Errorf("no algorithm does %s with %d ranks", op, n)
 }
 
-// healthyBest is the fastest algorithm where nothing is slow or has failed; empty if there is none. It is often the fastest with bad parts as
-// well, and then others are known to be slower by what they take without them, which is quick to simulate.
+// healthyBest is the fastest algorithm where nothing is slow or has failed; empty if there is none. It is often the fastest
+// with bad parts as well, and then others are known to be slower by what they take without them, which is quick to simulate.
 func (s *search) healthyBest(list []candidate, floor unit.Time) string {
 	h := &search{g: s.g, net: s.healthy, op: s.op, n: s.n, size: s.size, wish: s.wish, found: &Found{}}
 	h.wish.bad = nil
@@ -594,8 +594,9 @@ func (s *search) try(c candidate) (*sched.Program, *Result, error) {
 	return p, res, err
 }
 
-// unhurt simulates an algorithm without what is slow or has failed, which is quick where ranks fold. If it is late even so, that is an error;
-// if none of its flows passes a bad part, as of rings around it, that is its result, and exact. Nil means that it has to be simulated.
+// unhurt simulates an algorithm without what is slow or has failed, which is quick where ranks fold. If it is late even so,
+// that is an error. If none of its flows passes a bad part, as of rings around it, that is its result, and exact. Nil means
+// that it has to be simulated with the bad parts.
 func (s *search) unhurt(c candidate, j Job, deadline unit.Time) (*Result, error) {
 	if s.healthy == nil || j.Program.Switches > 0 || deadline == 0 && !c.a.Ring {
 		return nil, nil

@@ -135,7 +135,8 @@ func TestRingsAroundBadNICs(t *testing.T) {
 		bus   float64
 	}{{nil, nil, 8, 0}, {[]string{"n3:nic2"}, nil, 7, 7 * 48}, {[]string{"n0:nic0", "n2:nic7"}, nil, 6, 6 * 48},
 		{[]string{"n0:nic0", "n1:nic1", "n2:nic2", "n3:nic3"}, nil, 8, 4 * 48},
-		{nil, []Slow{{"n1:nic3", 0.5}}, 7, 7 * 48}, {nil, []Slow{{"leaf3", 0.5}}, 7, 7 * 48}, {nil, []Slow{{"n1:nic3", 0.9}}, 8, 8 * 0.9 * 48},
+		{nil, []Slow{{"n1:nic3", 0.5}}, 7, 7 * 48}, {nil, []Slow{{"leaf3", 0.5}}, 7, 7 * 48},
+		{nil, []Slow{{"n1:nic3", 0.9}}, 8, 8 * 0.9 * 48},
 		{[]string{"n0:nic0"}, []Slow{{"n1:nic3", 0.1}, {"n2:nic5", 0.8}}, 5, 5 * 48}} {
 		o := Options{Measured: true, Costs: DefaultCosts(g, catalog.Default()), Fail: x.fail, Slow: x.slow}
 		f, err := Best(g, sched.AllGather, 32, unit.GiB, o, Wish{Plain: true})
