@@ -25,6 +25,9 @@ func (c *Comm) stop() error {
 	if f := c.toldAbove(); f != nil {
 		return f
 	}
+	if f := c.partedAbove(); f != nil {
+		return f
+	}
 	o, w := &c.cur, &c.group.Wait
 	if f := c.heard(); f != nil && !(w.Phase == blame.Exit && f.Seq > w.Seq && c.readersEntered()) {
 		return f // a failure after this operation does not concern it once its readers entered it

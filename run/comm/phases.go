@@ -322,3 +322,24 @@ func (c *Comm) toldAbove() *Failure {
 	}
 	return up.heard()
 }
+
+// partedAbove is the failure of the communicator that this one carries out phases of, if this rank gave up its link with a member: that
+// one may wait for what this rank sent it before, and take the link for sound, as nothing that it sends is lost. A phase inside the host
+// waits for others, and would not ask.
+func (c *Comm) partedAbove() *Failure {
+	up := c.above
+	if up == nil {
+		return nil
+	}
+	for i := range up.group.Members {
+		if i == up.Rank() {
+			continue
+		}
+		err := up.group.Alive(i)
+		if _, lost := errors.AsType[*transport.Parted](err); lost {
+			_ = up.fail(up.gone(i, err))
+			return up.failed.Load()
+		}
+	}
+	return nil
+}
