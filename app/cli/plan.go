@@ -640,9 +640,9 @@ func (f *trainFlags) search(cmd *cobra.Command, q *plan.Question, a *answer) (er
 	}
 	a.Search = &looked{found.TooBig + found.Bounded + found.Priced, found.TooBig, found.Bounded, found.Priced}
 	if found.Best == nil {
-		a.Cost = found.Over
-		q.Layout = a.Layout
-		return nil
+		q.Layout = found.Over.Layout
+		a.Cost, err = plan.Price(*q)
+		return err
 	}
 	a.Candidates, a.Front = rowsOf(found.Candidates[:min(len(found.Candidates), f.top)]), rowsOf(found.Front)
 	q.Layout = found.Best.Layout

@@ -69,7 +69,7 @@ type Layout struct {
 	Overlap   bool           `json:"overlap"`                // communication of tensor and data parallelism runs beside compute
 	TPOverlap bool           `json:"tp_overlap"`             // of it, transfers of tensor parallelism are cut up and run beside their own products: Megatron's --tp-comm-overlap, torchtitan's enable_async_tensor_parallel
 	EPOverlap bool           `json:"ep_overlap,omitempty"`   // of it, tokens travel to experts and back beside the compute of another micro-batch: Megatron's --overlap-moe-expert-parallel-comm
-	DPOverlap bool           `json:"dp_overlap"`             // of it, gradients are reduced beside the last backward: Megatron's --overlap-grad-reduce
+	DPOverlap bool           `json:"dp_overlap"`             // of it, gradients' reduction, beside the last backward: --overlap-grad-reduce
 	Blocking  bool           `json:"blocking_p2p,omitempty"` // a rank computes nothing while it sends to another stage
 	Flash     bool           `json:"flash"`                  // attention never writes its scores
 	TEScores  bool           `json:"te_attention,omitempty"` // in PyTorch, attention by Transformer Engine, not FlashAttention-2

@@ -46,40 +46,51 @@ type plan struct {
 	alive []int
 }
 
-// latest is the plan that was made last: a search asks for many pipelines of the same numbers, one after the other.
-var latest struct {
+// memo is the plan that was made last: a search asks for many pipelines of the same numbers, one after the other.
+type memo struct {
 	sync.Mutex
 	kind                 Kind
 	ranks, chunks, micro int
 	plan                 *plan
 }
 
+var whole, begun memo // of all micro-batches, and until a first stage has begun a few
+
+// of makes the plan of a pipe if all passes took the same time, and messages none.
+func (m *memo) of(p Pipe, micro int, begin bool) *plan {
+	m.Lock()
+	defer m.Unlock()
+	if m.plan == nil || m.kind != p.Kind || m.ranks != p.Ranks || m.chunks != p.Chunks || m.micro != micro {
+		q := Pipe{Kind: p.Kind, Ranks: p.Ranks, Chunks: p.Chunks, Micro: p.Micro, Cost: slices.Repeat([]Cost{{1, 1, 1}}, p.Ranks*p.Chunks)}
+		r, order := q.choose(micro, begin)
+		order.alive = r.Alive
+		m.kind, m.ranks, m.chunks, m.micro, m.plan = p.Kind, p.Ranks, p.Chunks, micro, order
+	}
+	return m.plan
+}
+
 // fixed is the order of zb-v, zb-1p and zb-2p: that of greedy if all passes took the same time, and messages none. Frameworks fix the order
 // before they know what passes take, too. Chosen anew for every set of times, it would be faster with some longer passes than with short
 // ones.
-func (p Pipe) fixed() *plan {
-	latest.Lock()
-	defer latest.Unlock()
-	if x := &latest; x.plan == nil || x.kind != p.Kind || x.ranks != p.Ranks || x.chunks != p.Chunks || x.micro != p.Micro {
-		q := Pipe{Kind: p.Kind, Ranks: p.Ranks, Chunks: p.Chunks, Micro: p.Micro, Cost: slices.Repeat([]Cost{{1, 1, 1}}, p.Ranks*p.Chunks)}
-		x.kind, x.ranks, x.chunks, x.micro = p.Kind, p.Ranks, p.Chunks, p.Micro
-		_, x.plan = q.choose(p.Micro, false)
-	}
-	return latest.plan
-}
+func (p Pipe) fixed() *plan { return whole.of(p, p.Micro, false) }
 
-// HoldsAtLeast is a lower bound of Alive. Of dualpipe, whose ranks choose their passes while they run, it is what they hold until the first
-// stage has begun a few micro-batches for each rank: until then nobody knows how many more there are. It needs the costs.
+// HoldsAtLeast is a lower bound of Alive. Where ranks do not keep a published order, it is what they hold until the first stage has begun a
+// few micro-batches for each rank: until then nobody knows how many more there are. Of dualpipe, whose ranks choose their passes while they
+// run, it needs the costs.
 func (p Pipe) HoldsAtLeast() []int {
-	if p.Kind == DualPipe {
-		r, _ := p.choose(min(p.Micro, 2*p.Ranks+2), true)
+	few := min(p.Micro, 2*p.Ranks+2)
+	switch p.Kind {
+	case DualPipe:
+		r, _ := p.choose(few, true)
 		return r.Alive
+	case ZBV:
+		return begun.of(p, few, true).alive
 	}
 	out := make([]int, p.Ranks)
 	for i := range out {
 		n, known := p.Holds(i)
 		if !known { // zb-1p and zb-2p: in this order or the other, whichever is faster
-			n = min(p.inOrder(i), p.fixed().alive[i])
+			n = min(p.inOrder(i), begun.of(p, few, true).alive[i])
 		}
 		out[i] = n
 	}

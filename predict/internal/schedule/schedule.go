@@ -161,13 +161,11 @@ func (p Pipe) Legal() error {
 	return nil
 }
 
-// Holds is what a run gives as Alive of a rank, known before it; false for dualpipe and for kinds that take the better of two orders.
+// Holds is what a run gives as Alive of a rank, known before it; false for kinds without a published order.
 func (p Pipe) Holds(rank int) (int, bool) {
 	switch {
 	case p.Kind == ZBH1 || p.Kind == ZBH2:
 		return p.inOrder(rank), true
-	case p.Kind == ZBV:
-		return p.fixed().alive[rank], true
 	case p.Kind.Splits():
 		return 0, false
 	case p.Kind == GPipe:

@@ -566,8 +566,8 @@ func demand(j Job, runs int, seed uint64) (*Result, error) {
 const fewFailures = 100
 
 // Best tries intervals around the exact one for the last tier and keeps the one with the most goodput. Hosts away and the spares
-// that are enough come from one run without a shortage of hosts, so the two always agree. Where few failures are drawn, it keeps the exact one:
-// the best of several draws of a few failures is luck.
+// that are enough come from one run without a shortage of hosts, so the two always agree. Where few failures are drawn, it keeps the exact
+// one: the best of several draws of a few failures is luck.
 func Best(j Job, runs int, seed uint64) (*Result, error) {
 	if err := j.Check(); err != nil {
 		return nil, err

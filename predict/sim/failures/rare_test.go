@@ -5,7 +5,8 @@ import "testing"
 // A job that hardly ever fails gets the exact interval, whatever few failures its runs draw, and no goodput above 1.
 func TestRareFailuresAreNoLuck(t *testing.T) {
 	for seed := range uint64(20) {
-		j := Job{Hosts: 3, GPUs: 24, Hazards: []Hazard{{Name: "host", Count: 3, Yearly: 1.4, Hosts: 1, Repair: 20, Sigma: 1}}, Detect: 20, Timeout: 600,
+		hosts := Hazard{Name: "host", Count: 3, Yearly: 1.4, Hosts: 1, Repair: 20, Sigma: 1}
+		j := Job{Hosts: 3, GPUs: 24, Hazards: []Hazard{hosts}, Detect: 20, Timeout: 600,
 			Localise: 120, Requeue: 400, InPlace: 60, Kept: .3, Spares: Enough, Tiers: []Tier{{Name: "store", Stall: 5, Load: 5}}, Days: 30}
 		r, err := Best(j, 20, seed)
 		if err != nil {
