@@ -317,7 +317,7 @@ func (a *synthesis) writeTuner(cmd *cobra.Command, c *cluster.Cluster, set []top
 	case a.NCCL == 0:
 		return fmt.Errorf("--to nccl-tuner: NCCL's patterns are counted for an all-reduce of GPUs of one host with nothing slow; 'weft explain --emit nccl-tuner' writes the table for others")
 	case len(f.fail) > 0:
-		return fmt.Errorf("--to nccl-tuner: the model of NCCL has no dead links; 'weft explain --emit nccl-tuner' writes the whole machine's table")
+		return fmt.Errorf("--to nccl-tuner: NCCL's model has no dead links; 'weft explain --emit nccl-tuner' writes the whole machine's table")
 	case float64(a.NCCL) < asGood*float64(a.Bound.Rate):
 		return finding{fmt.Errorf("NCCL's own patterns reach %s, and schedules for these links %s of at most %s: no choice among NCCL's makes up for that; write the program with --to msccl or mscclpp",
 			a.NCCL, a.Rate, a.Bound.Rate)}

@@ -176,7 +176,7 @@ weft. Medians below 1, and 99th percentiles below a third, are bold.`,
 	fl.BoolVar(&f.compare, "compare", false, "compare with other libraries")
 	fl.StringVar(&f.sizes, "sizes", "8,4K,32K,256K,1M,2M,16M,64M", "`LIST` of sizes for --compare")
 	fl.StringVar(&f.spaces, "namespaces", "",
-		"`HOSTSxRANKS`, such as 2x4, or a list of them, for --compare and --predict: hosts are network namespaces of this machine, joined by a switch")
+		"`HOSTSxRANKS`, such as 2x4, or a list, for --compare and --predict: hosts are network namespaces of this machine, joined by a switch")
 	fl.BoolVar(&f.predict, "predict", false, "simulate the programs that ran on the links that were measured, and print both times")
 	fl.IntVar(&f.rails, "rails", 1, "`NUMBER` of networks between the hosts of --namespaces")
 	fl.StringVar(&f.rate, "rate", "", "`RATE` of each of them, like 1Gb/s; default: no limit")

@@ -384,7 +384,7 @@ func (f *trainFlags) checkWords() error {
 // releases are named by year and month, and some by a patch after them. They are compared as text.
 var releases = regexp.MustCompile(`^2[2-9]\.(0[1-9]|1[0-2])(\.\d+)?$`)
 
-// notEmpty refuses flags without a value, as from a variable of the shell that is not set: they would be taken for flags that are not given.
+// notEmpty refuses flags without a value, as from an unset shell variable: they would count as not given.
 func notEmpty(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(x *pflag.Flag) {
 		if x.Value.Type() == "string" && x.Value.String() == "" && err == nil {

@@ -256,7 +256,7 @@ func (r *elasticRun) dial(ctx context.Context, job place.Job, token string) (*co
 	client, err := coord.Dial(ctx, cfg)
 	if err == nil && client.External() && token != "" {
 		fmt.Fprintf(r.err,
-			"weft: the etcd at %s has no TLS: whoever reads the network reads the job's secrets; --coord-ca, --coord-cert and --coord-key mend that\n",
+			"weft: the etcd at %s has no TLS: anyone on the network can read the job's secrets; set --coord-ca, --coord-cert and --coord-key\n",
 			strings.Join(job.Coord, ","))
 	}
 	return client, err

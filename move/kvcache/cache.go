@@ -189,7 +189,7 @@ func (c *Cache) addTenant(t Tenant) error {
 			return fmt.Errorf("kv cache: tenants %s and %s have the same token", t.Name, other.Name)
 		}
 		if t.mix() == other.mix() {
-			return fmt.Errorf("kv cache: tenants %s and %s have the same salt %q: they would find each other's blocks in the store and at other caches",
+			return fmt.Errorf("kv cache: tenants %s and %s have the same salt %q: they would share blocks in the store and at other caches",
 				t.Name, other.Name, t.mix())
 		}
 	}

@@ -46,7 +46,7 @@ func (x request) draw(r *rand.Rand, experts int) string {
 	return text + []string{"", ",recompute=full", ",recompute=selective"}[r.IntN(3)]
 }
 
-// Whatever the framework and the schedule, a step with less overlap, more imbalance, slower NICs or attention that writes its scores takes no
+// With every framework and schedule, a step with less overlap, more imbalance, slower NICs or attention that writes its scores takes no
 // less time.
 func TestMoreWorkTakesLonger(t *testing.T) {
 	worsen := []struct {

@@ -48,7 +48,7 @@ func (c *Comm) tellJudged(j *choice.Judge, now float64) {
 		text += fmt.Sprintf(", and the runtime's choice %.1f times as long; the choice runs from now on: make programs anew with weft algo synth --measured",
 			now)
 	} else {
-		text += fmt.Sprintf(", but the runtime's choice takes %.1f times as long: the program stays; weft algo synth --measured may find a better one",
+		text += fmt.Sprintf(", but the runtime's choice is %.1f times as slow: the program stays; weft algo synth --measured may find a better one",
 			now)
 	}
 	if c.world.cfg.Explain != nil {

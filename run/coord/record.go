@@ -88,7 +88,7 @@ type Epoch struct {
 	Recovering []Seat        `json:"recovering,omitempty"` // to be brought up to date by the members
 	Master     string        `json:"master,omitempty"`     // address of rank 0, where the members meet
 	Token      string        `json:"token"`                // by which the members know one another in this epoch
-	Step       uint64        `json:"step"`                 // the last that the decider had heard of; newcomers continue from there at the earliest
+	Step       uint64        `json:"step"`                 // the last that the leader knew of; newcomers continue from there at the earliest
 	After      uint64        `json:"after,omitempty"`      // members change over once this step is done; 0: at once
 	Halt       member.Reason `json:"halt,omitempty"`       // if set, members write a checkpoint and leave
 	Reason     string        `json:"reason"`               // why there is a new epoch

@@ -113,7 +113,7 @@ func (t *Trainer) Restore(from Source) error {
 		return fmt.Errorf("train: the state is of model %+v, this one is %+v; train the state's model or begin anew", m.Model, t.cfg.Model)
 	}
 	if m.Text != t.text.Digest() || m.Seed != t.cfg.Seed {
-		return fmt.Errorf("train: the state read text %x in the order of seed %d, this run has text %x and seed %d; give it the same text and seed",
+		return fmt.Errorf("train: the state is from text %x and seed %d, this run has text %x and seed %d; give it the same text and seed",
 			m.Text, m.Seed, t.text.Digest(), t.cfg.Seed)
 	}
 	if m.Step < 0 || m.Batch < 1 || m.Rate <= 0 {
