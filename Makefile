@@ -148,11 +148,11 @@ cross:
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet .
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build -trimpath -ldflags '-s -w' -o /dev/null .
 
-# The only part that is built with cgo. PYTHONPATH=python is enough to use it from Python.
+# The only part that is built with cgo. PYTHONPATH=python is enough to use it from Python. A release stamps its version with STAMP.
 LIB = python/weft/libweft.so
 
 lib:
-	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -tags libweft -trimpath -ldflags '-s -w' -o $(LIB) ./capi
+	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -tags libweft -trimpath -ldflags '-s -w $(STAMP)' -o $(LIB) ./capi
 
 gpu:
 	CGO_ENABLED=0 $(GO) build -o bin/gpu/weft .

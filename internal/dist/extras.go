@@ -147,7 +147,7 @@ var wheels = []struct{ arch, machine, cross string }{
 }
 
 // writeWheels builds the Python packages and names those that it cannot: their library takes a C compiler.
-func writeWheels(dir, version string) (files []string, err error) {
+func writeWheels(dir, version, stamp string) (files []string, err error) {
 	for _, w := range wheels {
 		cc := w.cross
 		if w.arch == runtime.GOARCH && runtime.GOOS == "linux" {
@@ -157,7 +157,7 @@ func writeWheels(dir, version string) (files []string, err error) {
 			fmt.Printf("no wheel for %s: its library takes a C compiler, and there is no %s\n", w.machine, cc)
 			continue
 		}
-		name, err := writeWheel(dir, version, w.arch, w.machine, cc)
+		name, err := writeWheel(dir, version, stamp, w.arch, w.machine, cc)
 		if err != nil {
 			return nil, err
 		}
@@ -166,15 +166,21 @@ func writeWheels(dir, version string) (files []string, err error) {
 	return files, nil
 }
 
+// makeLibrary is what make is told to build the library of a release. It has the stamp of the binaries: ranks of different builds refuse
+// to work together.
+func makeLibrary(path, stamp string) []string {
+	return []string{"lib", "LIB=" + path, "STAMP=" + stamp}
+}
+
 // writeWheel builds the Python package for one processor.
-func writeWheel(dir, version, arch, machine, cc string) (string, error) {
+func writeWheel(dir, version, stamp, arch, machine, cc string) (string, error) {
 	temp, err := os.MkdirTemp("", "weft-wheel-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(temp)
 	library := filepath.Join(temp, "libweft.so")
-	build := exec.Command("make", "lib", "LIB="+library)
+	build := exec.Command("make", makeLibrary(library, stamp)...)
 	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "CC="+cc)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make lib for %s: %w: %s", machine, err, out)

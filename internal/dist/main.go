@@ -78,12 +78,13 @@ func write(version, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	stamp := release.Flags(version, commit, when)
 	img := image{Version: version, Commit: commit, Created: created.UTC()}
 	var files []string
 	for _, p := range platforms {
 		name := fmt.Sprintf("weft-%s-%s-%s", version, p.OS, p.Arch)
 		path := filepath.Join(dir, name)
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-tags=static", "-ldflags=-s -w "+release.Flags(version, commit, when),
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-tags=static", "-ldflags=-s -w "+stamp,
 			"-o", path, ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Arch)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -118,7 +119,7 @@ func write(version, dir string) error {
 		}
 		files = append(files, name)
 	}
-	packages, err := writeWheels(dir, version)
+	packages, err := writeWheels(dir, version, stamp)
 	if err != nil {
 		return err
 	}

@@ -17,3 +17,13 @@ func TestReleaseSaysItsVersion(t *testing.T) {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
 }
+
+// The library in a release's wheel has the stamp of its binaries.
+func TestLibraryHasTheStamp(t *testing.T) {
+	stamp := release.Flags("v1.2.3", "abc", "2026-11-16T00:00:00Z")
+	cmd := bounded.Command(t, "make", append([]string{"-n", "-C", "../.."}, makeLibrary("libweft.so", stamp)...)...)
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "-ldflags '-s -w "+stamp+"' -o libweft.so ") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
