@@ -128,7 +128,7 @@ func loadPreset(cmd *cobra.Command, name string, params map[string]int) (*cluste
 func noFile(path string) error {
 	dir, name := filepath.Split(path)
 	entries, err := os.ReadDir(cmp.Or(dir, "."))
-	if err != nil && dir != "" {
+	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no file %q; there is no folder %s", path, dir)
 	}
 	var known []string

@@ -155,7 +155,7 @@ micro-batches, models of 1.5B and 14.6B that are in no fit; ` + "`" + `go test -
 | ZB-2p | 0.4% | 1.3% |
 | interleaved, with sends that block, as Megatron's did in 2023 (` + "`" + `p2p=blocking` + "`" + `) | 2.9% | 6.1% |
 
-The rates themselves are off by 4 to 10% with 8 stages and by 12 to 21% with 16.
+The rates themselves are off by 4 to 11% with 8 stages and by 13 to 20% with 16.
 
 `
 

@@ -3,7 +3,9 @@ package plan
 import (
 	"fmt"
 	"math"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weft-fabric/weft/model/cluster"
@@ -27,7 +29,7 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := map[string][]float64{}
+	errs, off := map[string][]float64{}, map[int][]float64{} // of what is gained over 1F1B, by kind; of rates in percent, by stages
 	for _, x := range zeroBubble {
 		m := &work.Model{Name: "zb", Layers: x.layers, Hidden: x.hidden, FFN: 4 * x.hidden, Heads: x.heads, KVHeads: x.heads,
 			HeadDim: x.hidden / x.heads, Vocab: 50304}
@@ -59,6 +61,7 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 					base = rate
 				}
 				want, got := measured[i]/measured[0], rate/base
+				off[x.pp] = append(off[x.pp], 100*math.Abs(rate/measured[i]-1))
 				t.Logf("%d stages, %3d micro-batches, %-12s %.2f samples/s measured, %.2f predicted; over 1F1B %.3f and %.3f: %+.1f%%",
 					x.pp, micros, kind, measured[i], rate, want, got, 100*(got/want-1))
 				if i > 0 {
@@ -67,8 +70,20 @@ func TestSchedulesBesideMeasured(t *testing.T) {
 			}
 		}
 	}
+	page, err := os.ReadFile("../../docs/reference/plan-accuracy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pp, list := range off {
+		if says := fmt.Sprintf("%.0f to %.0f%% with %d", slices.Min(list), slices.Max(list), pp); !strings.Contains(string(page), says) {
+			t.Errorf("docs/reference/plan-accuracy.md should say that rates are off by %s stages", says)
+		}
+	}
 	for kind, most := range map[string]float64{"zb-1p": .03, "zb-2p": .03, "interleaved": .035} {
 		m := median(errs[kind])
+		if says := fmt.Sprintf("| %.1f%% | %.1f%% |\n", 100*m, 100*slices.Max(errs[kind])); !strings.Contains(string(page), says) {
+			t.Errorf("docs/reference/plan-accuracy.md should have a row of %s that ends in %q", kind, says)
+		}
 		t.Logf("%s: median %.1f%%, worst %.1f%%", kind, 100*m, 100*slices.Max(errs[kind]))
 		if m > most {
 			t.Errorf("%s: the median error is %.1f%%, want at most %.1f%%", kind, 100*m, 100*most)
